@@ -1,0 +1,1 @@
+"""The vocabulary of both halves: instants, values, events, records, the compiled scenario."""

@@ -1,0 +1,131 @@
+"""One call as the metrics see it: built from a capture, holds no opinion.
+
+All samples of the user's stream are counted from the first frame; all times are ns of the probe's
+monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vakforge_eval.timeline.events import Event
+from vakforge_eval.timeline.instant import Instant
+from vakforge_eval.timeline.script import Script, ScriptStep, StepKind
+
+__all__ = ["AgentAudio", "CallTimeline", "Capabilities", "SentResult", "Utterance"]
+
+Pcm = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the protocol lets one observe; a False here turns metrics Undefined with its reason."""
+
+    server_vad_events: bool = False
+    transcripts: bool = False
+    text_before_audio: bool = False
+    explicit_interrupt: bool = False
+    response_ids: bool = False
+    response_end: bool = False
+    continuous_stream: bool = False
+    barge_in: bool = True
+    manual_commit: bool = False
+    tools: bool = False
+    dtmf: bool = False
+
+    @classmethod
+    def from_json(cls, obj: dict[str, Any]) -> Capabilities:
+        """Return the capabilities of a header; unknown names are refused."""
+        return cls(**obj)
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """A fired step that was (or, for a sham, could have been) heard by the agent.
+
+    `start` and `end` are the first and last voiced sample in the microphone model. For a sham both
+    are the planned moment. `late_ns` is the worst lateness of a frame that carries the utterance.
+    """
+
+    step: ScriptStep
+    start: Instant
+    end: Instant
+    voiced: tuple[tuple[Instant, Instant], ...]
+    pauses: tuple[tuple[Instant, Instant], ...]
+    late_ns: int
+    is_reanchored: bool
+    has_back_pressure: bool
+
+    @property
+    def kind(self) -> StepKind:
+        """The step's kind."""
+        return self.step.kind
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAudio:
+    """One message of agent audio: mono int16 at its native rate, with its proven arrival."""
+
+    arrival: Instant
+    pcm: Pcm
+    rate_hz: int
+    response_id: str | None
+    item_id: str | None
+    seq: int
+
+    @property
+    def duration_ns(self) -> int:
+        """Duration of this message's audio."""
+        return (2 * len(self.pcm) * 1_000_000_000 + self.rate_hz) // (2 * self.rate_hz)
+
+
+@dataclass(frozen=True, slots=True)
+class SentResult:
+    """A tool result that the probe sent."""
+
+    call_id: str
+    name: str
+    at: Instant
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimeline:
+    """All that was observed in one call.
+
+    Attributes
+    ----------
+    phases
+        Connection phases (resolve, connect, tls, handshake, ready) -> (start, end) in ns.
+    stream
+        Structured array of the user's audio frames (`records.RECORD_DTYPE`), in order.
+    flushes
+        When the heard queue was emptied, and for which response (None: all).
+    failure
+        None, or the typed failure of the call: ``{"kind", "phase", "message"}``.
+    ended
+        When watching ended; what had not come by then is censored there.
+    """
+
+    call_id: str
+    system: str
+    script: Script
+    capabilities: Capabilities
+    header: dict[str, Any]
+    ready: Instant | None
+    ended: Instant
+    phases: dict[str, tuple[int, int]]
+    stream: npt.NDArray[np.void]
+    frame_ns: int
+    utterances: tuple[Utterance, ...]
+    audio: tuple[AgentAudio, ...]
+    events: tuple[Event, ...]
+    flushes: tuple[tuple[Instant, str | None], ...]
+    tool_results: tuple[SentResult, ...]
+    failure: dict[str, Any] | None = None
+    probe: dict[str, Any] = field(default_factory=dict)
+    journal: tuple[dict[str, Any], ...] = ()

@@ -1,0 +1,124 @@
+"""The contract of a wire format: a state machine without socket, clock or file.
+
+A *client codec* turns what the target sends into events and what the probe intends into wire
+data. Adding a protocol is one file with a class of this shape and one line in `registry.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from vakforge_eval.timeline.call import Capabilities
+from vakforge_eval.timeline.events import Event
+from vakforge_eval.timeline.instant import Instant
+from vakforge_eval.timeline.script import ToolSpec
+
+__all__ = [
+    "AudioFormat",
+    "CancelResponse",
+    "ClientCodec",
+    "CommitAudio",
+    "Intent",
+    "SessionConfig",
+    "StartSession",
+    "ToolResult",
+    "Truncate",
+    "Wire",
+]
+
+Wire = str | bytes
+"""One message: text or binary."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """How one direction's audio is coded; `codec` as in `vakforge_eval.signal.pcm`."""
+
+    codec: str = "pcm_s16le"
+    rate_hz: int = 24000
+    frame_ms: int = 20
+
+    @property
+    def frame_samples(self) -> int:
+        """Samples in one frame."""
+        return self.rate_hz * self.frame_ms // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What the probe asks of the session."""
+
+    model: str | None = None
+    instructions: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    voice: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StartSession:
+    """Begin the session with this configuration."""
+
+    config: SessionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """Answer a tool call; `output` is the JSON text."""
+
+    call_id: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Tell the server how much of an item was really played (ms)."""
+
+    item_id: str
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelResponse:
+    """Ask the server to stop a response."""
+
+    response_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAudio:
+    """Close the user's turn by hand and ask for a response (push-to-talk targets)."""
+
+
+Intent = StartSession | ToolResult | Truncate | CancelResponse | CommitAudio
+
+
+class ClientCodec(Protocol):
+    """The probe's side of a wire format."""
+
+    name: str
+    profile: str
+    capabilities: Capabilities
+    user_audio: AudioFormat
+    subprotocols: tuple[str, ...]
+    headers: dict[str, str]
+    """Extra, non-secret handshake headers of the dialect."""
+    flush_on_speech_started: bool
+    """Whether `SpeechStarted` empties the client's queue (by the effective session)."""
+
+    def receive(self, data: Wire, at: Instant) -> list[Event]:
+        """Return the events in one message that arrived at `at`; never raises on bad input."""
+        ...
+
+    def send(self, intent: Intent) -> list[Wire]:
+        """Return the messages that carry out `intent`; empty when the protocol has no need."""
+        ...
+
+    def audio_frame(self, pcm: bytes) -> Wire:
+        """Return the message that carries one frame of 16-bit mono PCM at `user_audio`."""
+        ...
+
+    def user_payload(self) -> tuple[str, str, str]:
+        """Return (codec, transfer, locator) of the user's audio in `audio_frame` messages."""
+        ...
