@@ -1,0 +1,204 @@
+"""An alarm clock for the loop: absolute deadlines to some tens of microseconds.
+
+asyncio rounds its timers up to the next millisecond. One timerfd for all deadlines of a loop,
+read by the loop like a socket, does not. On virtual time the loop's timers are exact already; on
+systems without timerfd its own timers have to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import heapq
+import itertools
+import os
+import sys
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+from vakforge_eval.timeline.instant import NS_PER_S
+from vakforge_probe.net.clock import is_virtual, now_ns_of
+from vakforge_probe.net.virtual import VirtualLoop
+
+__all__ = ["Alarm", "Handle"]
+
+
+class Handle(Protocol):
+    """A deadline that can be called off."""
+
+    def cancel(self) -> None:
+        """Call it off; harmless after it has fired and when repeated."""
+        ...
+
+
+class Alarm(ABC):
+    """Calls back at absolute instants of its loop's clock; one per loop, by `Alarm.of`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    @staticmethod
+    def of(loop: asyncio.AbstractEventLoop) -> Alarm:
+        """Return the alarm of `loop`, made at the first call."""
+        known = _ALARMS.get(loop)
+        alarm = known() if known is not None else None
+        if alarm is None:
+            alarm = _make(loop)
+            _ALARMS[loop] = weakref.ref(alarm)
+        return alarm
+
+    @abstractmethod
+    def call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
+        """Call `callback` in the loop at the instant `ns`, or as soon as possible if past."""
+
+    async def sleep_until(self, ns: int) -> None:
+        """Return at the instant `ns`, or after one turn of the loop if that is past."""
+        woken: asyncio.Future[None] = self._loop.create_future()
+        handle = self.call_at(ns, lambda: None if woken.done() else woken.set_result(None))
+        try:
+            await woken
+        finally:
+            handle.cancel()
+
+
+# Weak on both sides: the loop's own selector keeps a timerfd alarm alive, so that the alarm goes,
+# and its descriptor with it, when the loop is closed.
+_ALARMS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Alarm]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _make(loop: asyncio.AbstractEventLoop) -> Alarm:
+    if is_virtual(loop):
+        return _VirtualAlarm(loop)
+    if sys.platform.startswith("linux"):
+        return _TimerFdAlarm(loop)
+    return _LoopAlarm(loop)
+
+
+class _VirtualAlarm(Alarm):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__(loop)
+        self._virtual = loop
+
+    def call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
+        return self._virtual.call_at_ns(ns, callback)
+
+
+class _LoopAlarm(Alarm):
+    def call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
+        return self._loop.call_at(ns / NS_PER_S, callback)
+
+
+class _Entry:
+    __slots__ = ("_alarm", "callback", "ns")
+
+    def __init__(self, alarm: _TimerFdAlarm, ns: int, callback: Callable[[], None]) -> None:
+        self._alarm = alarm
+        self.ns = ns
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        if self.callback is not None:
+            self.callback = None
+            self._alarm.forget()
+
+
+class _TimerFdAlarm(Alarm):
+    _TIDY_FROM = 64
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._now_ns = now_ns_of(loop)
+        self._heap: list[tuple[int, int, _Entry]] = []
+        self._order = itertools.count()
+        self._armed: int | None = None
+        self._n_cancelled = 0
+        self._fd = _timerfd_create()
+        weakref.finalize(self, os.close, self._fd)
+        loop.add_reader(self._fd, self._ring)
+
+    def call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
+        entry = _Entry(self, ns, callback)
+        heapq.heappush(self._heap, (ns, next(self._order), entry))
+        if self._armed is None or ns < self._armed:
+            self._arm(ns)
+        return entry
+
+    def forget(self) -> None:
+        """Note that an entry was called off; it stays in the heap until most of them have been."""
+        self._n_cancelled += 1
+        if len(self._heap) > self._TIDY_FROM and 2 * self._n_cancelled > len(self._heap):
+            self._heap = [item for item in self._heap if item[2].callback is not None]
+            heapq.heapify(self._heap)
+            self._n_cancelled = 0
+
+    def _arm(self, ns: int) -> None:
+        self._armed = ns
+        # Zero would disarm the timer; any past instant makes it fire at once.
+        _timerfd_settime(self._fd, max(ns, 1))
+
+    def _ring(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return  # re-armed for later since the loop saw it ready
+        self._armed = None
+        now = self._now_ns()
+        due = []
+        while self._heap and self._heap[0][0] <= now:
+            due.append(heapq.heappop(self._heap)[2])
+        for entry in due:
+            self._call(entry)
+        # A callback may have armed the timer already, for what was not the head then.
+        if self._heap and (self._armed is None or self._heap[0][0] < self._armed):
+            self._arm(self._heap[0][0])
+
+    def _call(self, entry: _Entry) -> None:
+        callback, entry.callback = entry.callback, None
+        if callback is None:
+            self._n_cancelled -= 1
+            return
+        try:
+            callback()
+        except Exception as error:
+            # One caller's bug must not cost the other calls of this loop their deadlines.
+            self._loop.call_exception_handler(
+                {"message": "exception in an alarm callback", "exception": error}
+            )
+
+
+_CLOCK_MONOTONIC = 1
+_TFD_TIMER_ABSTIME = 1
+
+if sys.version_info >= (3, 13):
+
+    def _timerfd_create() -> int:
+        return os.timerfd_create(_CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
+
+    def _timerfd_settime(fd: int, ns: int) -> None:
+        os.timerfd_settime_ns(fd, flags=_TFD_TIMER_ABSTIME, initial=ns)
+
+else:
+    _LIBC = ctypes.CDLL(None, use_errno=True)
+
+    class _ItimerSpec(ctypes.Structure):
+        _fields_ = (
+            ("interval_s", ctypes.c_long),
+            ("interval_ns", ctypes.c_long),
+            ("value_s", ctypes.c_long),
+            ("value_ns", ctypes.c_long),
+        )
+
+    def _timerfd_create() -> int:
+        fd = int(_LIBC.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
+        if fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        return fd
+
+    def _timerfd_settime(fd: int, ns: int) -> None:
+        spec = _ItimerSpec(0, 0, *divmod(ns, NS_PER_S))
+        if _LIBC.timerfd_settime(fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None) != 0:
+            raise OSError(ctypes.get_errno(), "timerfd_settime")
