@@ -63,8 +63,7 @@ class Alarm(ABC):
             handle.cancel()
 
 
-# Weak on both sides: the loop's own selector keeps a timerfd alarm alive, so that the alarm goes,
-# and its descriptor with it, when the loop is closed.
+# Weak on both sides: the loop's selector keeps a timerfd alarm alive until the loop is closed.
 _ALARMS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Alarm]] = (
     weakref.WeakKeyDictionary()
 )
@@ -116,9 +115,10 @@ class _TimerFdAlarm(Alarm):
         self._order = itertools.count()
         self._armed: int | None = None
         self._n_cancelled = 0
-        self._fd = _timerfd_create()
-        weakref.finalize(self, os.close, self._fd)
-        loop.add_reader(self._fd, self._ring)
+        timer = _TimerFd()
+        self._timer = weakref.ref(timer)
+        # The reader is the only owner: when the loop is closed the descriptor goes with it.
+        loop.add_reader(timer.fd, self._ring, timer)
 
     def call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
         entry = _Entry(self, ns, callback)
@@ -136,14 +136,14 @@ class _TimerFdAlarm(Alarm):
             self._n_cancelled = 0
 
     def _arm(self, ns: int) -> None:
+        timer = self._timer()
+        if timer is None:
+            raise RuntimeError("the alarm's loop is closed")
         self._armed = ns
-        # Zero would disarm the timer; any past instant makes it fire at once.
-        _timerfd_settime(self._fd, max(ns, 1))
+        timer.set(ns)
 
-    def _ring(self) -> None:
-        try:
-            os.read(self._fd, 8)
-        except BlockingIOError:
+    def _ring(self, timer: _TimerFd) -> None:
+        if not timer.expired():
             return  # re-armed for later since the loop saw it ready
         self._armed = None
         now = self._now_ns()
@@ -168,6 +168,25 @@ class _TimerFdAlarm(Alarm):
             self._loop.call_exception_handler(
                 {"message": "exception in an alarm callback", "exception": error}
             )
+
+
+class _TimerFd:
+    """A kernel timer on the monotonic clock that reads like a file."""
+
+    def __init__(self) -> None:
+        self.fd = _timerfd_create()
+        weakref.finalize(self, os.close, self.fd)
+
+    def set(self, ns: int) -> None:
+        # Zero would disarm the timer; any past instant makes it fire at once.
+        _timerfd_settime(self.fd, max(ns, 1))
+
+    def expired(self) -> bool:
+        try:
+            os.read(self.fd, 8)
+        except BlockingIOError:
+            return False
+        return True
 
 
 _CLOCK_MONOTONIC = 1
