@@ -41,7 +41,7 @@ RECORDING_NAME = "sense_and_sensibility_01_austen_64kb-{}.wav"
 RATE_HZ = 24_000
 WINDOW = RATE_HZ // 100
 GATE_DBFS = -55.0
-CUT_DBFS = -61.0
+CUT_DBFS = -56.0
 JOIN = RATE_HZ * 350 // 1000
 SHORTEST_RUN = RATE_HZ * 30 // 1000
 SILENCE_AROUND = RATE_HZ * 60 // 1000
@@ -150,7 +150,7 @@ def scaled_to_user_level(signal: Signal) -> Signal:
         (levelled(signal, strength) for strength in (0.0, 0.2, 0.4)),
         key=lambda s: abs(db(rms(s) / np.abs(s).max()) - (USER_RMS_DBFS - USER_PEAK_DBFS)),
     )
-    return best * amplitude(USER_PEAK_DBFS) / np.abs(best).max()
+    return np.asarray(best * (amplitude(USER_PEAK_DBFS) / np.abs(best).max()))
 
 
 def in_silence(signal: Signal, gate: float = CUT_DBFS) -> Signal:
