@@ -115,6 +115,10 @@ class ClientCodec(Protocol):
         """Return the messages that carry out `intent`; empty when the protocol has no need."""
         ...
 
+    def take_replies(self) -> list[Wire]:
+        """Return, once, what the codec itself must send after the last `receive`."""
+        ...
+
     def audio_frame(self, pcm: bytes) -> Wire:
         """Return the message that carries one frame of 16-bit mono PCM at `user_audio`."""
         ...

@@ -1,0 +1,526 @@
+"""The probe's side of OpenAI Realtime over WebSocket, as a state machine without I/O.
+
+Theory. The server speaks first (``session.created``); the probe answers with ``session.update`` in
+one dialect, and ``session.updated`` gives the *effective* session: only that says whether
+``speech_started`` interrupts, and how audio is coded. `Ready` is emitted then. With the dialect
+``auto`` the GA form goes first; an error about an unknown parameter before `Ready` makes the codec
+queue the beta form in `take_replies`. Afterwards both dialects' names are understood at any time.
+
+``response.create`` after a tool result is held back while a response runs or another tool call is
+unanswered, because the server refuses a second active response; it then comes out of
+`take_replies` too.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+from collections.abc import Callable, Sized
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vakforge_eval.signal.pcm import encode
+
+from vakforge_eval.timeline.call import Capabilities
+from vakforge_eval.timeline.events import (
+    AudioChunk,
+    Event,
+    Fault,
+    Interrupt,
+    Ready,
+    ResponseAudioEnd,
+    ResponseEnded,
+    ResponseStarted,
+    ServerError,
+    SpeechStarted,
+    SpeechStopped,
+    TextDelta,
+    ToolCall,
+    Truncated,
+    TurnCommitted,
+    Unknown,
+    Usage,
+    UserTranscript,
+)
+from vakforge_eval.timeline.instant import Instant
+from vakforge_probe.errors import ConfigError
+from vakforge_probe.limits import Limits
+from vakforge_probe.protocol import openai_fields as read
+from vakforge_probe.protocol import openai_names as names
+from vakforge_probe.protocol import openai_session as sessions
+from vakforge_probe.protocol.base import (
+    AudioFormat,
+    CancelResponse,
+    CommitAudio,
+    Intent,
+    StartSession,
+    ToolResult,
+    Truncate,
+    Wire,
+)
+from vakforge_probe.protocol.strict import (
+    StrictError,
+    decode_base64,
+    dump,
+    excerpt,
+    parse_object,
+)
+from vakforge_probe.text import clean
+
+__all__ = ["OpenAIRealtimeClient"]
+
+_PROFILE_WORDS = ("auto", "ga", "beta", "pcm", "pcmu", "pcma", "continuous")
+_ENDS = frozenset({"completed", "cancelled", "failed", "incomplete"})
+_SAMPLE_BYTES = {"pcm_s16le": 2}
+
+
+@dataclass(slots=True)
+class _Response:
+    """What is known of one response."""
+
+    n_bytes: int = 0
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class _Item:
+    """Audio received of one item, and the tool that a function call item names."""
+
+    n_bytes: int = 0
+    bytes_per_s: int = 48000
+    tool: str | None = None
+    call_id: str | None = None
+
+
+@dataclass(slots=True)
+class _Counts:
+    events: int = 0
+    text_chars: int = 0
+    audio_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _State:
+    session: dict[str, Any] = field(default_factory=dict)
+    responses: dict[str, _Response] = field(default_factory=dict)
+    items: dict[str, _Item] = field(default_factory=dict)
+    transcripts: dict[str, str] = field(default_factory=dict)
+    calls_told: set[str] = field(default_factory=set)
+    calls_open: set[str] = field(default_factory=set)
+    active: set[str] = field(default_factory=set)
+    counts: _Counts = field(default_factory=_Counts)
+    owes_create: bool = False
+    is_ready: bool = False
+    is_dead: bool = False
+
+
+class OpenAIRealtimeClient:
+    """Codec of `ClientCodec`'s shape.
+
+    Parameters
+    ----------
+    dialect
+        ``ga``, ``beta`` or ``auto`` (GA first, beta when the server refuses it).
+    codec
+        Audio in both directions as asked for: ``pcm_s16le`` at 24 kHz, ``pcmu``, ``pcma`` at 8 kHz.
+    is_continuous
+        The target streams its silence too, so nothing may be concluded from audio messages alone.
+
+    Attributes
+    ----------
+    session
+        The effective session, merged from what the server said.
+    """
+
+    name = "openai-realtime"
+
+    def __init__(
+        self,
+        dialect: str = "auto",
+        codec: str = "pcm_s16le",
+        limits: Limits | None = None,
+        *,
+        is_continuous: bool = False,
+        profile: str = "",
+    ) -> None:
+        self.profile = profile or dialect
+        self.limits = limits or Limits()
+        self.user_audio = AudioFormat(codec, 24000 if codec == "pcm_s16le" else 8000)
+        self.capabilities = Capabilities(
+            server_vad_events=True,
+            text_before_audio=True,
+            response_ids=True,
+            response_end=True,
+            continuous_stream=is_continuous,
+            tools=True,
+        )
+        self.subprotocols: tuple[str, ...] = ()
+        self.headers = dict([names.BETA_HEADER]) if dialect == "beta" else {}
+        self.flush_on_speech_started = True
+        self._dialect: names.Dialect = "beta" if dialect == "beta" else "ga"
+        self._may_fall_back = dialect == "auto"
+        self._agent_format = (codec, self.user_audio.rate_hz)
+        self._start: StartSession | None = None
+        self._replies: list[Wire] = []
+        self._s = _State()
+
+    @classmethod
+    def of_profile(cls, profile: str, limits: Limits) -> OpenAIRealtimeClient:
+        """Return the codec of a profile: words joined by ``-``, e.g. ``beta-pcmu``.
+
+        Raises
+        ------
+        ConfigError
+            If a word is not known.
+        """
+        words = [w for w in profile.split("-") if w]
+        for word in words:
+            if word not in _PROFILE_WORDS:
+                near = difflib.get_close_matches(word, _PROFILE_WORDS, n=1, cutoff=0.0)
+                raise ConfigError("unknown profile", key="protocol", value=word, nearest=near[0])
+        dialect = next((w for w in words if w in ("auto", "ga", "beta")), "auto")
+        law = next((w for w in words if w in ("pcmu", "pcma")), "pcm_s16le")
+        return cls(dialect, law, limits, is_continuous="continuous" in words, profile=profile)
+
+    @property
+    def session(self) -> dict[str, Any]:
+        """The effective session as far as the server has told it."""
+        return self._s.session
+
+    # What the probe sends
+
+    def send(self, intent: Intent) -> list[Wire]:
+        """Return the messages that carry out `intent`."""
+        match intent:
+            case StartSession():
+                self._start = intent
+                return [self._session_update(intent)]
+            case ToolResult(call_id, output):
+                return self._tool_result(call_id, output)
+            case Truncate(item_id, audio_end_ms):
+                return self._truncate(item_id, audio_end_ms)
+            case CancelResponse(response_id):
+                which = {"response_id": response_id} if response_id else {}
+                return [dump({"type": "response.cancel", **which})]
+            case CommitAudio():
+                return [dump({"type": "input_audio_buffer.commit"}), _CREATE]
+
+    def take_replies(self) -> list[Wire]:
+        """Return, once, what the codec itself must send after the last `receive`."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    def audio_frame(self, pcm: bytes) -> Wire:
+        """Return the append message for 16-bit mono PCM."""
+        if self.user_audio.codec != "pcm_s16le":
+            pcm = encode(read.samples(pcm), self.user_audio.codec)
+        audio = base64.b64encode(pcm).decode("ascii")
+        return f'{{"type":"input_audio_buffer.append","audio":"{audio}"}}'
+
+    def user_payload(self) -> tuple[str, str, str]:
+        """Return (codec, transfer, locator) of the user's audio in append messages."""
+        return self.user_audio.codec, "json_base64", "/audio"
+
+    def _session_update(self, start: StartSession) -> Wire:
+        session = sessions.request(start.config, self.user_audio.codec, self._dialect)
+        return dump({"type": "session.update", "session": session})
+
+    def _tool_result(self, call_id: str, output: str) -> list[Wire]:
+        item = {"type": "function_call_output", "call_id": call_id, "output": output}
+        self._s.calls_open.discard(call_id)
+        self._s.owes_create = True
+        return [dump({"type": "conversation.item.create", "item": item}), *self._owed_create()]
+
+    def _owed_create(self) -> list[Wire]:
+        if not self._s.owes_create or self._s.active or self._s.calls_open:
+            return []
+        self._s.owes_create = False
+        return [_CREATE]
+
+    def _truncate(self, item_id: str, audio_end_ms: int) -> list[Wire]:
+        item = self._s.items.get(item_id)
+        if item is None or not item.n_bytes:
+            return []
+        received_ms = item.n_bytes * 1000 // item.bytes_per_s
+        cut = {
+            "type": "conversation.item.truncate",
+            "item_id": item_id,
+            "content_index": 0,
+            "audio_end_ms": max(0, min(audio_end_ms, received_ms)),
+        }
+        return [dump(cut)]
+
+    # What the target sends
+
+    def receive(self, data: Wire, at: Instant) -> list[Event]:
+        """Return the events in one message; a breach is a `Fault`, after which nothing comes."""
+        if self._s.is_dead:
+            return []
+        try:
+            message = parse_object(data, self.limits.max_message_bytes)
+            events = self._dispatch(message, at)
+            self._count(events)
+        except StrictError as error:
+            self._s.is_dead = True
+            return [Fault(at=at, what=error.what, excerpt=excerpt(data))]
+        return events
+
+    def _dispatch(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        kind = message.get("type")
+        if not isinstance(kind, str):
+            raise StrictError("message has no type")
+        name = names.ga_name(kind)
+        handler = _HANDLERS.get(name)
+        if handler is not None:
+            return handler(self, message, at)
+        if name in names.IGNORED_SERVER_TYPES:
+            return []
+        return [Unknown(at=at, name=clean(kind, 100))]
+
+    def _count(self, events: list[Event]) -> None:
+        counts, limits = self._s.counts, self.limits
+        counts.events += max(1, len(events))
+        for event in events:
+            if isinstance(event, TextDelta | UserTranscript):
+                counts.text_chars += len(event.text)
+        if counts.events > limits.max_events:
+            raise StrictError("limit exceeded: max_events")
+        if counts.text_chars > limits.max_text_chars:
+            raise StrictError("limit exceeded: max_text_chars")
+
+    def _on_session(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        sessions.merge(self._s.session, read.mapping(message, "session"))
+        self._apply_session()
+        if message["type"] != "session.updated" or self._s.is_ready:
+            return []
+        self._s.is_ready = True
+        return [Ready(at=at, session=self._s.session)]
+
+    def _apply_session(self) -> None:
+        detection = names.turn_detection(self._s.session)
+        interrupts = not isinstance(detection, dict) or detection.get("interrupt_response")
+        self.flush_on_speech_started = detection is not None and interrupts is not False
+        self.capabilities = replace(
+            self.capabilities,
+            manual_commit=detection is None,
+            transcripts=sessions.has_transcription(self._s.session),
+        )
+        self._agent_format = sessions.output_format(self._s.session) or self._agent_format
+
+    def _on_error(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        code, text, about = read.error(message)
+        if self._s.is_ready or self._start is None:
+            return [ServerError(at=at, code=code, message=text)]
+        if self._may_fall_back and "unknown" in about and "param" in about:
+            self._may_fall_back = False
+            self._dialect = "beta"
+            self._replies.append(self._session_update(self._start))
+            return [ServerError(at=at, code=code, message=text)]
+        return [ServerError(at=at, code=code, message=text, is_fatal=True)]
+
+    def _on_speech_started(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        offset = read.number(message, "audio_start_ms")
+        return [SpeechStarted(at=at, offset_ms=offset, item_id=read.optional(message, "item_id"))]
+
+    def _on_speech_stopped(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        offset = read.number(message, "audio_end_ms")
+        return [SpeechStopped(at=at, offset_ms=offset, item_id=read.optional(message, "item_id"))]
+
+    def _on_committed(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        return [TurnCommitted(at=at, item_id=read.optional(message, "item_id"))]
+
+    def _on_cleared(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        return [Interrupt(at=at, response_id=read.optional(message, "response_id"))]
+
+    def _on_transcript_delta(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        item_id = read.optional(message, "item_id")
+        text = self._s.transcripts.get(item_id or "", "") + read.text(message, "delta")
+        return self._transcript(text, item_id, at)
+
+    def _on_transcript_updated(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        return self._transcript(read.text(message, "transcript"), message.get("item_id"), at)
+
+    def _transcript(self, text: str, item_id: object, at: Instant) -> list[Event]:
+        key = item_id if isinstance(item_id, str) else ""
+        self._refuse_many(self._s.transcripts)
+        self._s.transcripts[key] = text
+        return [UserTranscript(at=at, text=text, item_id=key or None)]
+
+    def _on_transcript_completed(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        item_id = read.optional(message, "item_id")
+        self._s.transcripts.pop(item_id or "", None)
+        text = read.text(message, "transcript")
+        return [UserTranscript(at=at, text=text, is_final=True, item_id=item_id)]
+
+    def _on_response_created(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        response_id = read.required(read.mapping(message, "response"), "id")
+        self._response(response_id)
+        self._s.active.add(response_id)
+        return [ResponseStarted(at=at, response_id=response_id)]
+
+    def _response(self, response_id: str) -> _Response:
+        if response_id not in self._s.responses:
+            if len(self._s.responses) >= self.limits.max_responses:
+                raise StrictError("limit exceeded: max_responses")
+            self._s.responses[response_id] = _Response()
+        return self._s.responses[response_id]
+
+    def _item(self, item_id: str) -> _Item:
+        if item_id not in self._s.items:
+            self._refuse_many(self._s.items)
+            self._s.items[item_id] = _Item()
+        return self._s.items[item_id]
+
+    def _refuse_many(self, known: Sized) -> None:
+        # Some servers use several items a response; more than this is no conversation.
+        if len(known) >= 16 * self.limits.max_responses:
+            raise StrictError("limit exceeded: max_responses")
+
+    def _on_text(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        return [
+            TextDelta(
+                at=at,
+                response_id=read.optional(message, "response_id"),
+                item_id=read.optional(message, "item_id"),
+                text=read.text(message, "delta"),
+            )
+        ]
+
+    def _on_audio(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        data = decode_base64(message.get("delta"), self.limits.max_message_bytes)
+        response_id = read.optional(message, "response_id")
+        item_id = read.optional(message, "item_id")
+        codec, rate = self._agent_format
+        stated = message.get("sample_rate_hz")
+        if type(stated) is int and 8000 <= stated <= 96000:
+            rate = stated
+        bytes_per_s = rate * _SAMPLE_BYTES.get(codec, 1)
+        if response_id is not None:
+            self._response(response_id).n_bytes += len(data)
+        if item_id is not None:
+            item = self._item(item_id)
+            item.n_bytes, item.bytes_per_s = item.n_bytes + len(data), bytes_per_s
+        self._s.counts.audio_s += len(data) / bytes_per_s
+        if self._s.counts.audio_s > self.limits.max_audio_s:
+            raise StrictError("limit exceeded: max_audio_s")
+        return [
+            AudioChunk(
+                at=at,
+                response_id=response_id,
+                item_id=item_id,
+                codec=codec,
+                rate_hz=rate,
+                locator="/delta",
+                data=data,
+            )
+        ]
+
+    def _on_audio_done(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        return [
+            ResponseAudioEnd(
+                at=at,
+                response_id=read.optional(message, "response_id"),
+                item_id=read.optional(message, "item_id"),
+            )
+        ]
+
+    def _on_item_added(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        item = read.mapping(message, "item")
+        item_id = read.optional(item, "id")
+        if item.get("type") == "function_call" and item_id is not None:
+            known = self._item(item_id)
+            known.tool, known.call_id = read.optional(item, "name"), read.optional(item, "call_id")
+        return []
+
+    def _on_item_done(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        item = read.mapping(message, "item")
+        if item.get("type") != "function_call":
+            return []
+        return self._tool_call(item, item.get("name"), message.get("response_id"), at)
+
+    def _on_arguments(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        known = self._s.items.get(read.optional(message, "item_id") or "")
+        name = message.get("name") or (known.tool if known else None)
+        if not name:
+            # Told again, with its name, by the item's end.
+            return []
+        if "call_id" not in message and known is not None:
+            message = {**message, "call_id": known.call_id}
+        return self._tool_call(message, name, message.get("response_id"), at)
+
+    def _tool_call(
+        self, call: dict[str, Any], name: object, response_id: object, at: Instant
+    ) -> list[Event]:
+        call_id, arguments = read.required(call, "call_id"), read.text(call, "arguments")
+        if call_id in self._s.calls_told:
+            return []
+        self._refuse_many(self._s.calls_told)
+        self._s.calls_told.add(call_id)
+        self._s.calls_open.add(call_id)
+        return [
+            ToolCall(
+                at=at,
+                call_id=call_id,
+                name=read.required({"name": name}, "name"),
+                arguments=arguments,
+                response_id=response_id if isinstance(response_id, str) else None,
+            )
+        ]
+
+    def _on_response_done(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        response = read.mapping(message, "response")
+        response_id = read.required(response, "id")
+        status = response.get("status")
+        status = status if isinstance(status, str) and status in _ENDS else "completed"
+        events: list[Event] = []
+        for item in read.items(response, "output"):
+            if item.get("type") == "function_call" and status == "completed":
+                events += self._tool_call(item, item.get("name"), response_id, at)
+        usage = response.get("usage")
+        if isinstance(usage, dict):
+            events.append(Usage(at=at, response_id=response_id, usage=usage))
+        known = self._response(response_id)
+        # A cancelled response is cut wherever it stood; only a whole one must hold whole samples.
+        if status == "completed" and known.n_bytes % _SAMPLE_BYTES.get(self._agent_format[0], 1):
+            raise StrictError("audio of a response ends inside a sample")
+        if known.is_over:
+            return events
+        known.is_over = True
+        self._s.active.discard(response_id)
+        reason = read.reason(response)
+        events.append(ResponseEnded(at=at, response_id=response_id, status=status, reason=reason))
+        self._replies += self._owed_create()
+        return events
+
+    def _on_truncated(self, message: dict[str, Any], at: Instant) -> list[Event]:
+        cut = read.number(message, "audio_end_ms") or 0.0
+        return [Truncated(at=at, item_id=read.optional(message, "item_id"), audio_end_ms=cut)]
+
+
+_CREATE = dump({"type": "response.create"})
+
+_Handler = Callable[[OpenAIRealtimeClient, dict[str, Any], Instant], list[Event]]
+_C = OpenAIRealtimeClient
+_TRANSCRIPTION = "conversation.item.input_audio_transcription"
+_HANDLERS: dict[str, _Handler] = {
+    "session.created": _C._on_session,
+    "session.updated": _C._on_session,
+    "error": _C._on_error,
+    "input_audio_buffer.speech_started": _C._on_speech_started,
+    "input_audio_buffer.speech_stopped": _C._on_speech_stopped,
+    "input_audio_buffer.committed": _C._on_committed,
+    "output_audio_buffer.cleared": _C._on_cleared,
+    f"{_TRANSCRIPTION}.delta": _C._on_transcript_delta,
+    f"{_TRANSCRIPTION}.updated": _C._on_transcript_updated,
+    f"{_TRANSCRIPTION}.completed": _C._on_transcript_completed,
+    "response.created": _C._on_response_created,
+    "response.output_text.delta": _C._on_text,
+    "response.output_audio_transcript.delta": _C._on_text,
+    "response.output_audio.delta": _C._on_audio,
+    "response.output_audio.done": _C._on_audio_done,
+    "response.output_item.added": _C._on_item_added,
+    "response.output_item.done": _C._on_item_done,
+    "response.function_call_arguments.done": _C._on_arguments,
+    "response.done": _C._on_response_done,
+    "conversation.item.truncated": _C._on_truncated,
+}

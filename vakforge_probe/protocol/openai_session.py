@@ -1,0 +1,87 @@
+"""Sessions of OpenAI Realtime: what the probe asks for, and what a server says it granted."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from vakforge_probe.protocol.base import SessionConfig
+from vakforge_probe.protocol.openai_names import Dialect, audio_format, codec_of_format
+
+__all__ = ["has_transcription", "merge", "output_format", "request"]
+
+
+def request(config: SessionConfig, codec: str, dialect: Dialect) -> dict[str, Any]:
+    """Return the session of a ``session.update``.
+
+    Turn detection is left to the target unless `config.extra` states it, so that a target is
+    measured as it is deployed. `config.extra` is merged in last, written in `dialect`'s form.
+    """
+    form = audio_format(codec, dialect)
+    if dialect == "beta":
+        session: dict[str, Any] = {
+            "modalities": ["text", "audio"],
+            "input_audio_format": form,
+            "output_audio_format": form,
+        }
+        _set(session, "voice", config.voice)
+    else:
+        output: dict[str, Any] = {"format": form}
+        _set(output, "voice", config.voice)
+        session = {
+            "type": "realtime",
+            "output_modalities": ["audio"],
+            "audio": {"input": {"format": form}, "output": output},
+        }
+        _set(session, "model", config.model)
+    _set(session, "instructions", config.instructions)
+    if config.tools:
+        session["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+            }
+            for tool in config.tools
+        ]
+        session["tool_choice"] = "auto"
+    merge(session, config.extra)
+    return session
+
+
+def _set(obj: dict[str, Any], key: str, value: object) -> None:
+    if value is not None:
+        obj[key] = value
+
+
+def merge(into: dict[str, Any], new: dict[str, Any]) -> None:
+    """Merge `new` into `into`, objects key by key; a stated null replaces what was there.
+
+    Copies of the protocol answer a ``session.update`` with only what changed.
+    """
+    for key, value in new.items():
+        old = into.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merge(old, value)
+        else:
+            into[key] = copy.deepcopy(value)
+
+
+def output_format(session: dict[str, Any]) -> tuple[str, int] | None:
+    """Return (codec, rate in Hz) of the agent's audio, None when the session does not say."""
+    nested = _nested(session, "output").get("format")
+    return codec_of_format(nested if nested is not None else session.get("output_audio_format"))
+
+
+def has_transcription(session: dict[str, Any]) -> bool:
+    """Return whether the session transcribes the user."""
+    return bool(
+        _nested(session, "input").get("transcription") or session.get("input_audio_transcription")
+    )
+
+
+def _nested(session: dict[str, Any], side: str) -> dict[str, Any]:
+    audio = session.get("audio")
+    value = audio.get(side) if isinstance(audio, dict) else None
+    return value if isinstance(value, dict) else {}
