@@ -1,0 +1,1 @@
+"""What is heard in audio: decoding, activity, playout, and a second witness."""

@@ -1,0 +1,380 @@
+"""When there is speech in audio: sample-accurate, causal, the same for any chunking.
+
+The level at sample i is the RMS over the trailing 10 ms ``[i - W + 1, i]`` with that window's mean
+removed. It is kept as the exact integer ``W² · variance``, so no rounding depends on how the audio
+was cut. Before the first sample, and after the last, there is silence.
+
+A *run* is a stretch at or above the off gate (gate - 6 dB), counted from its first sample at the
+gate. A run of 30 ms is speech; runs less than `end_silence_ms` apart are one span. Both ends of a
+span lie at the **gate**, and mirror each other in time:
+
+- start: the first sample whose trailing window reaches the gate;
+- end: one past the last sample whose *leading* window reaches the gate. The trailing window at i is
+  the leading window at i - W + 1, so with i the last loud sample the end is i - W + 2. The 30 ms
+  that made the run speech count as loud.
+
+Hard-edged speech on ``[s, e)`` fills the window with its first sample and leaves it with its last,
+so both ends are exact within a few samples. The off gate only decides whether silence has set in;
+an end taken there could not be moved 6 dB down without falling into the noise floor, to which the
+gate keeps a distance of just 10 dB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vakforge_eval.signal.pcm import FULL_SCALE
+from vakforge_eval.timeline.values import Reason, Undefined
+
+__all__ = [
+    "END_SILENCE_MS",
+    "FLOOR_MARGIN_DB",
+    "GATE_DBFS",
+    "HYSTERESIS_DB",
+    "MAX_GATE_DBFS",
+    "MIN_RATE_HZ",
+    "RANGE_DB",
+    "RUN_MS",
+    "SLACK_MS",
+    "WINDOW_MS",
+    "ActivityTracker",
+    "Gate",
+    "Span",
+    "Transition",
+    "find_spans",
+    "gate_for",
+    "noise_floor",
+]
+
+WINDOW_MS = 10
+RUN_MS = 30
+END_SILENCE_MS = 350
+GATE_DBFS = -55.0
+"""The gate in quiet; room noise of a good microphone lies below."""
+MAX_GATE_DBFS = -35.0
+"""A gate above this would cut speech of usual level."""
+FLOOR_MARGIN_DB = 10.0
+HYSTERESIS_DB = 6.0
+SLACK_MS = 0.5
+"""Added to the outer side of each edge: speech may set in this long before it can be seen at all,
+since a sound wave starts at zero."""
+FLOOR_QUANTILE = 0.10
+MIN_RATE_HZ = 4000
+MIN_FLOOR_BLOCKS = 100
+"""1 s of 10 ms blocks: fewer say nothing about a floor."""
+
+RANGE_DB = 6.0
+_BLOCK_SAMPLES = 1 << 18
+"""Off-line audio is worked in pieces of this size, which bounds memory."""
+
+Pcm = npt.NDArray[np.int16]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Levels (dBFS) at which activity begins, and below which it may end."""
+
+    on_dbfs: float
+    off_dbfs: float
+
+    @classmethod
+    def at(cls, on_dbfs: float) -> Gate:
+        """Return the gate at `on_dbfs` with the hysteresis below it."""
+        return cls(on_dbfs, on_dbfs - HYSTERESIS_DB)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Speech began or ended; positions are samples counted from the first ever pushed.
+
+    `sample` is the first sample of speech, or one past its last. `confirmed` is how many samples
+    must have been heard to know it.
+    """
+
+    kind: Literal["onset", "end"]
+    sample: int
+    confirmed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Speech on ``[start, end)`` and where its edges may lie.
+
+    Each range is where the edge goes when the gate moves by 6 dB to either side. On the outer side
+    it is widened by how far a rising sound begins before the window can cross the lower gate:
+    three times the way between the two crossings (enough for amplitudes that grow with the square
+    of time), plus `SLACK_MS`, at most one window.
+    """
+
+    start: int
+    end: int
+    start_range: tuple[int, int]
+    end_range: tuple[int, int]
+
+
+def gate_for(floor_dbfs: float | None) -> Gate | Undefined:
+    """Return the gate over a noise floor: 10 dB above it, at least -55 dBFS.
+
+    `Undefined(noise_too_high)` when that is above -35 dBFS. Source: metrics definition "Detector
+    of agent speech".
+    """
+    on_dbfs = GATE_DBFS if floor_dbfs is None else max(GATE_DBFS, floor_dbfs + FLOOR_MARGIN_DB)
+    return Undefined(Reason.NOISE_TOO_HIGH) if on_dbfs > MAX_GATE_DBFS else Gate.at(on_dbfs)
+
+
+def noise_floor(stretches: Iterable[Pcm], rate_hz: int) -> float | None:
+    """Return the noise floor in dBFS: the 10th percentile (nearest rank) of 10 ms block levels.
+
+    Each stretch of int16 samples is cut into blocks by itself, and each block loses its mean.
+    Blocks of digital silence do not count. None when fewer than 100 blocks (1 s) are left.
+    """
+    window = _samples(WINDOW_MS, rate_hz)
+    found = [_block_energies(pcm, window) for pcm in stretches]
+    energies = np.sort(np.concatenate([*found, np.empty(0, np.int64)]))
+    if len(energies) < MIN_FLOOR_BLOCKS:
+        return None
+    quiet = int(energies[math.ceil(FLOOR_QUANTILE * len(energies)) - 1])
+    return 10 * math.log10(quiet / (window * FULL_SCALE) ** 2)
+
+
+def find_spans(
+    pcm: Pcm, rate_hz: int, gate: Gate, end_silence_ms: float = END_SILENCE_MS
+) -> list[Span]:
+    """Return the spans of speech in int16 `pcm` of shape ``(n_samples,)``, in order.
+
+    The edges are those of an `ActivityTracker` that was fed the same audio.
+
+    Raises
+    ------
+    ValueError
+        If the rate is below 4 kHz.
+    """
+    machine = _Machine(rate_hz, gate, end_silence_ms)
+    for at in range(0, len(pcm), _BLOCK_SAMPLES):
+        machine.push(pcm[at : at + _BLOCK_SAMPLES])
+    machine.finish()
+    return machine.spans
+
+
+class ActivityTracker:
+    """Finds speech while audio comes in; chunks may be cut anywhere.
+
+    Raises
+    ------
+    ValueError
+        If the rate is below 4 kHz.
+    """
+
+    def __init__(self, rate_hz: int, gate: Gate, end_silence_ms: float = END_SILENCE_MS) -> None:
+        self._machine = _Machine(rate_hz, gate, end_silence_ms)
+
+    def push(self, pcm: Pcm) -> list[Transition]:
+        """Return what `pcm` (int16, shape ``(n_samples,)``) confirms, in order."""
+        return self._take(self._machine.push(pcm))
+
+    def finish(self) -> list[Transition]:
+        """Return what the end of the audio confirms: an open span ends here. Then reset."""
+        return self._take(self._machine.finish())
+
+    def reset(self) -> None:
+        """Forget the audio so far, an open span included; samples are counted on."""
+        self._machine.reset()
+
+    def _take(self, transitions: list[Transition]) -> list[Transition]:
+        # A live tracker must not grow with the call.
+        self._machine.spans.clear()
+        return transitions
+
+
+_NEVER = 1 << 62
+
+_Bounds = tuple[int, int]
+"""First and last sample of some kind; ``(_NEVER, -1)`` when there is none."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A stretch ``[begin, end)`` at or above the off gate; `end` grows while it is open.
+
+    `loud` and `hard`: first and last sample at or above the gate, and 6 dB above it.
+    """
+
+    begin: int
+    end: int
+    loud: _Bounds
+    hard: _Bounds
+
+    def extend(self, later: _Run) -> None:
+        self.end = later.end
+        self.loud = _join(self.loud, later.loud)
+        self.hard = _join(self.hard, later.hard)
+
+
+@dataclass(slots=True)
+class _OpenSpan:
+    """Speech that has not ended: its first and its latest run."""
+
+    first: _Run
+    last: _Run
+    hard: _Bounds
+
+
+class _Machine:
+    """The detector; `spans` collects what has ended."""
+
+    def __init__(self, rate_hz: int, gate: Gate, end_silence_ms: float) -> None:
+        self._window = _samples(WINDOW_MS, rate_hz)
+        self._min_run = _samples(RUN_MS, rate_hz)
+        self._silence = _samples(end_silence_ms, rate_hz)
+        self._slack = _samples(SLACK_MS, rate_hz)
+        self._off = _threshold(gate.off_dbfs, self._window)
+        self._on = _threshold(gate.on_dbfs, self._window)
+        self._hard = _threshold(gate.on_dbfs + RANGE_DB, self._window)
+        self._n = 0
+        self.spans: list[Span] = []
+        self.reset()
+
+    def reset(self) -> None:
+        self._tail = np.zeros(self._window, np.int64)
+        self._open: _Run | None = None
+        self._span: _OpenSpan | None = None
+
+    def push(self, pcm: Pcm) -> list[Transition]:
+        found: list[Transition] = []
+        if len(pcm):
+            for run in self._runs(self._levels(pcm)):
+                self._judge(run, found)
+            self._end_by_silence(found)
+        return found
+
+    def finish(self) -> list[Transition]:
+        n_real = self._n
+        found = self.push(np.zeros(self._window, np.int16))
+        if self._span is not None:
+            found.append(self._close(self._span, self._n))
+        self.reset()
+        self._n = n_real
+        return [Transition(t.kind, t.sample, min(t.confirmed, n_real)) for t in found]
+
+    def _levels(self, pcm: Pcm) -> Ints:
+        w = self._window
+        x = np.concatenate((self._tail, pcm), dtype=np.int64)
+        self._tail = x[-w:].copy()
+        sums, squares = np.cumsum(x), np.cumsum(x * x)
+        total = sums[w:] - sums[:-w]
+        levels: Ints = w * (squares[w:] - squares[:-w]) - total * total
+        return levels
+
+    def _runs(self, levels: Ints) -> Iterator[_Run]:
+        """Yield the runs that these levels end, in order, then the one that stays open."""
+        base, self._n = self._n, self._n + len(levels)
+        keep = levels >= self._off
+        carried, self._open = self._open, None
+        if carried is None and not keep.any():
+            return
+        before = np.concatenate(([carried is not None], keep[:-1]))
+        flips = np.flatnonzero(keep != before) + base
+        if carried is not None:
+            flips = np.concatenate(([base], flips))
+        if keep[-1]:
+            flips = np.append(flips, self._n)
+        loud = _bounds(levels >= self._on, flips, base)
+        hard = _bounds(levels >= self._hard, flips, base)
+        places = flips.tolist()
+        for i, (begin, end) in enumerate(zip(places[::2], places[1::2], strict=True)):
+            run = _Run(begin, end, loud[i], hard[i])
+            if i == 0 and carried is not None:
+                carried.extend(run)
+                run = carried
+            if keep[-1] and end == self._n:
+                self._open = run
+            yield run
+
+    def _judge(self, run: _Run, found: list[Transition]) -> None:
+        start = run.loud[0]
+        is_speech = run.end - start >= self._min_run
+        if self._span is not None and run is not self._span.last:
+            limit = self._silent_at(self._span.last)
+            if is_speech and start >= limit:
+                found.append(self._close(self._span, limit))
+            elif not is_speech and run is not self._open and start < limit <= run.end:
+                # While it lasted it could have become speech that belongs to the span.
+                found.append(self._close(self._span, run.end + 1))
+        if not is_speech:
+            return
+        if self._span is None:
+            self._span = _OpenSpan(run, run, run.hard)
+            found.append(Transition("onset", start, start + self._min_run))
+        self._span.last = run
+        self._span.hard = _join(self._span.hard, run.hard)
+
+    def _end_by_silence(self, found: list[Transition]) -> None:
+        if self._span is None or self._open is self._span.last:
+            return
+        limit = self._silent_at(self._span.last)
+        candidate = _NEVER if self._open is None else self._open.loud[0]
+        if self._n >= limit and candidate >= limit:
+            found.append(self._close(self._span, limit))
+
+    def _silent_at(self, run: _Run) -> int:
+        """Return where the silence after `run` is long enough to end a span."""
+        return run.end - self._window + 1 + self._silence
+
+    def _close(self, span: _OpenSpan, confirmed: int) -> Transition:
+        ended = self._edges(span)
+        self.spans.append(ended)
+        self._span = None
+        return Transition("end", ended.end, confirmed)
+
+    def _edges(self, span: _OpenSpan) -> Span:
+        w, first, last = self._window, span.first, span.last
+        start = first.loud[0]
+        end = max(last.loud[1], last.loud[0] + self._min_run - 1) - w + 2
+        silent = last.end - w + 1
+        return Span(
+            start,
+            end,
+            (first.begin - self._rise(start - first.begin), min(span.hard[0], end)),
+            (min(max(start, span.hard[1] - w + 2), end), silent + self._rise(silent - end)),
+        )
+
+    def _rise(self, way: int) -> int:
+        """Return how far beyond the lower crossing, `way` from the edge, sound may have begun."""
+        return min(3 * way + self._slack, self._window)
+
+
+def _samples(ms: float, rate_hz: int) -> int:
+    if rate_hz < MIN_RATE_HZ:
+        raise ValueError(f"rate of {rate_hz} Hz is too low for a detector")
+    return round(ms * rate_hz / 1000)
+
+
+def _threshold(dbfs: float, window: int) -> int:
+    return math.ceil((window * FULL_SCALE) ** 2 * 10 ** (dbfs / 10))
+
+
+def _block_energies(pcm: Pcm, window: int) -> Ints:
+    blocks = pcm[: len(pcm) // window * window].reshape(-1, window).astype(np.int64)
+    energies: Ints = window * np.sum(blocks * blocks, axis=1) - np.sum(blocks, axis=1) ** 2
+    return energies[energies > 0]
+
+
+def _bounds(mask: npt.NDArray[np.bool_], flips: Ints, base: int) -> list[_Bounds]:
+    """Return the first and last true sample in each ``[flips[2i], flips[2i + 1])``."""
+    true = np.flatnonzero(mask) + base
+    at = np.searchsorted(true, flips).tolist()
+    return [
+        (int(true[i]), int(true[j - 1])) if j > i else (_NEVER, -1)
+        for i, j in zip(at[::2], at[1::2], strict=True)
+    ]
+
+
+def _join(a: _Bounds, b: _Bounds) -> _Bounds:
+    return min(a[0], b[0]), max(a[1], b[1])

@@ -1,0 +1,125 @@
+"""Playout against timelines drawn by hand, 1 sample = 1 ms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vakforge_eval.signal.playout import Fifo, Placed, place
+from vakforge_eval.timeline.call import AgentAudio
+from vakforge_eval.timeline.instant import NS_PER_MS as MS
+from vakforge_eval.timeline.instant import Instant
+
+
+def chunk(arrival: int | tuple[int, int], ms: int, response: str | None = "r") -> AgentAudio:
+    lo, hi = arrival if isinstance(arrival, tuple) else (arrival, arrival)
+    when = Instant.arrival(lo * MS, hi * MS)
+    return AgentAudio(when, np.ones(ms, np.int16), 1000, response, None, 0)
+
+
+def flush(at: int | tuple[int, int], response: str | None = None) -> tuple[Instant, str | None]:
+    lo, hi = at if isinstance(at, tuple) else (at, at)
+    return Instant.arrival(lo * MS, hi * MS), response
+
+
+def heard(placed: list[Placed]) -> list[tuple[int, int]]:
+    return [(p.start.at // MS, p.n_played) for p in placed]
+
+
+def test_burst_is_heard_at_the_pace_of_its_samples() -> None:
+    placed = place([chunk(0, 100), chunk(1, 100), chunk(2, 100)], [])
+    assert heard(placed) == [(0, 100), (100, 100), (200, 100)]
+
+
+def test_late_chunk_starts_when_it_comes_and_the_queue_begins_anew() -> None:
+    placed = place([chunk(0, 100), chunk(150, 100), chunk(160, 100)], [])
+    assert heard(placed) == [(0, 100), (150, 100), (250, 100)]
+
+
+def test_buffer_delays_what_finds_an_empty_queue() -> None:
+    placed = place([chunk(0, 100), chunk(5, 100)], [], model=lambda: Fifo(40 * MS))
+    assert heard(placed) == [(40, 100), (140, 100)]
+
+
+def test_flush_cuts_what_was_playing_and_drops_what_waited() -> None:
+    placed = place([chunk(0, 100), chunk(0, 100), chunk(0, 100)], [flush(150)])
+    assert heard(placed) == [(0, 100), (100, 50), (200, 0)]
+    assert [p.end.at // MS for p in placed] == [100, 150, 200]
+    assert [p.is_cut for p in placed] == [False, True, True]
+
+
+def test_late_audio_of_a_flushed_response_never_plays_but_the_next_response_does() -> None:
+    audio = [chunk(0, 100), chunk(60, 100), chunk(70, 50, "next"), chunk(80, 50)]
+    assert heard(place(audio, [flush(50, "r")])) == [(0, 50), (60, 0), (70, 50), (80, 0)]
+    assert heard(place(audio, [flush(50)])) == [(0, 50), (60, 0), (70, 50), (80, 0)]
+
+
+def test_flush_of_one_response_empties_the_whole_queue() -> None:
+    audio = [chunk(0, 100), chunk(10, 100, "other"), chunk(60, 10, "other")]
+    assert heard(place(audio, [flush(50, "r")])) == [(0, 50), (100, 0), (60, 0)]
+
+
+def test_flush_before_the_first_audio_of_its_response_silences_it() -> None:
+    assert heard(place([chunk(60, 10)], [flush(50, "r")])) == [(60, 0)]
+    assert heard(place([chunk(60, 10)], [flush(50, None)])) == [(60, 10)]
+
+
+def test_audio_without_ids_plays_again_after_a_flush() -> None:
+    audio = [chunk(0, 100, None), chunk(60, 100, None)]
+    assert heard(place(audio, [flush(50)])) == [(0, 50), (60, 100)]
+
+
+def test_flush_at_the_instant_of_an_arrival_comes_first() -> None:
+    assert heard(place([chunk(50, 100)], [flush(50)])) == [(50, 100)]
+
+
+def test_second_flush_changes_nothing_that_was_already_silent() -> None:
+    audio = [chunk(0, 100), chunk(0, 100)]
+    assert heard(place(audio, [flush(50), flush(80)])) == [(0, 50), (100, 0)]
+    assert heard(place(audio, [flush(80), flush(50)])) == [(0, 50), (100, 0)]
+
+
+def test_bounds_go_through_the_queue_worst_case() -> None:
+    placed = place([chunk((0, 10), 100), chunk((95, 130), 100)], [flush((180, 190))])
+    assert (placed[1].start.lo // MS, placed[1].start.hi // MS) == (100, 130)
+    assert (placed[1].end.lo // MS, placed[1].end.hi // MS) == (180, 190)
+    assert placed[1].n_played == 60
+
+
+def test_live_queue_tells_when_it_is_drained() -> None:
+    queue = Fifo()
+    assert queue.drained_at == 0
+    assert queue.push(10, 100) == 10
+    assert queue.push(20, 100) == 110
+    assert queue.drained_at == 210
+    queue.flush(150)
+    assert queue.drained_at == 150
+    queue.flush(160)
+    assert queue.drained_at == 150
+    assert queue.push(155, 10) == 155
+
+
+arrivals = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60), st.integers(0, 90)))
+
+
+@given(arrivals, st.lists(st.integers(0, 1500), max_size=4))
+def test_truth_anywhere_inside_the_arrival_bounds_stays_inside_the_heard_bounds(
+    parts: list[tuple[int, int, int]], flushes: list[int]
+) -> None:
+    parts = sorted(parts)
+    cuts = [flush(at) for at in flushes]
+    bounded = place([chunk((a, a + w), ms, None) for a, w, ms in parts], cuts)
+    for share in (0.0, 0.3, 1.0):
+        truth = place([chunk(a + int(share * w), ms, None) for a, w, ms in parts], [])
+        for b, t in zip(bounded, truth, strict=True):
+            if not flushes:
+                assert b.start.lo <= t.start.at <= b.start.hi
+    for placed in bounded:
+        assert 0 <= placed.n_played <= len(placed.audio.pcm)
+
+
+@pytest.mark.parametrize("gap", [0, 1])
+def test_no_audio_is_no_placement(gap: int) -> None:
+    assert place([], [flush(gap)]) == []
