@@ -1,0 +1,237 @@
+"""What a caller hears: audio placed on the clock by the playout model, speech found in it.
+
+Speech is searched in the native samples of each response (its *islands*: stretches without a hole
+of more than 1 s), before any resampling. A smaller hole is an underrun and becomes silence, so
+that the 0.1 ms holes of an agent with a slow clock do not split a word. A found sample is then
+mapped back through its own message: to when it is **heard**, and to when it **arrived**.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from vakforge_eval.metrics.responses import Response, collect_responses
+from vakforge_eval.signal.activity import Gate, Span, find_spans, gate_for, noise_floor
+from vakforge_eval.signal.playout import Placed, place
+from vakforge_eval.timeline.call import AgentAudio, CallTimeline
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Edge, Instant, samples_to_ns
+from vakforge_eval.timeline.values import Undefined
+
+__all__ = ["DETECTOR", "PLAYOUT", "SOFT_EDGE_NS", "Hearing", "Segment", "hear"]
+
+DETECTOR = (
+    "RMS over trailing 10 ms, DC removed; gate max(-55 dBFS, floor + 10 dB), 6 dB hysteresis, "
+    "run >= 30 ms, gaps < 350 ms joined"
+)
+PLAYOUT = "fifo, buffer 0 ms, emptied by a flush"
+SOFT_EDGE_NS = 50 * NS_PER_MS
+_MAX_HOLE_NS = NS_PER_S
+_VAD_TOLERANCE_NS = 100 * NS_PER_MS
+_VAD_CONTEXT_S = 1.0
+_WINDOW_NS = 10 * NS_PER_MS
+
+Pcm = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """An audible stretch of one response.
+
+    Attributes
+    ----------
+    start, end
+        Its edges as heard.
+    arrival_start, arrival_end
+        When the samples at its edges arrived: their message's arrival + offset inside of it.
+    messages
+        The messages that brought it, with the inaudible ones before it.
+    is_cut
+        Whether a flush ended it.
+    is_witnessed
+        Whether the second detector agrees on its start within 100 ms; None where not asked.
+    """
+
+    response_id: str | None
+    start: Edge
+    end: Edge
+    arrival_start: Edge
+    arrival_end: Edge
+    messages: tuple[AgentAudio, ...]
+    is_cut: bool = False
+    is_witnessed: bool | None = None
+
+    @property
+    def duration_ns(self) -> int:
+        """How long it is heard."""
+        return self.end.when.at - self.start.when.at
+
+    @property
+    def has_soft_edge(self) -> bool:
+        """Whether an edge moves by more than 50 ms with the gate."""
+        edges = (self.start, self.end)
+        return any(e.detect_minus + e.detect_plus > SOFT_EDGE_NS for e in edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """All that was heard of the agent in one call.
+
+    `gate` is Undefined(noise_too_high) where nothing can be told from the noise; there are no
+    segments then. `segments` are in order of their start.
+    """
+
+    floor_dbfs: float | None
+    gate: Gate | Undefined
+    segments: tuple[Segment, ...]
+    responses: dict[str | None, Response]
+    placed: tuple[Placed, ...]
+
+
+def hear(timeline: CallTimeline) -> Hearing:
+    """Return what was heard of the agent in `timeline`."""
+    placed = tuple(place(timeline.audio, timeline.flushes))
+    islands = _islands(placed)
+    stretches = _noise_stretches(timeline, islands)
+    floor = _floor(stretches)
+    gate = gate_for(floor)
+    segments: list[Segment] = []
+    if not isinstance(gate, Undefined):
+        segments = [segment for island in islands for segment in island.segments(gate)]
+    segments.sort(key=lambda s: (s.start.when.at, s.end.when.at, s.response_id or ""))
+    return Hearing(floor, gate, tuple(segments), collect_responses(timeline, placed), placed)
+
+
+@dataclass(slots=True)
+class _Island:
+    """Placed audio of one response without a hole; `offsets` are its pieces' first samples."""
+
+    response_id: str | None
+    rate_hz: int
+    pieces: list[Placed] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    n_samples: int = 0
+    drained_at: int = 0
+
+    def takes(self, piece: Placed) -> bool:
+        """Whether `piece` goes on where this one stops."""
+        hole = piece.start.at - self.drained_at
+        return piece.audio.rate_hz == self.rate_hz and hole <= _MAX_HOLE_NS
+
+    def add(self, piece: Placed) -> None:
+        """Append `piece`, after as much silence as the hole before it lasts."""
+        hole = max(0, piece.start.at - self.drained_at) if self.pieces else 0
+        self.offsets.append(self.n_samples + round(hole * self.rate_hz / NS_PER_S))
+        self.pieces.append(piece)
+        self.n_samples = self.offsets[-1] + piece.n_played
+        self.drained_at = piece.start.at + samples_to_ns(piece.n_played, self.rate_hz)
+
+    def pcm(self) -> Pcm:
+        """Return its samples, holes as zeros."""
+        out = np.zeros(self.n_samples, dtype=np.int16)
+        for offset, piece in zip(self.offsets, self.pieces, strict=True):
+            out[offset : offset + piece.n_played] = piece.audio.pcm[: piece.n_played]
+        return out
+
+    def segments(self, gate: Gate) -> list[Segment]:
+        """Return its audible stretches."""
+        pcm = self.pcm()
+        found: list[Segment] = []
+        first = 0
+        for span in find_spans(pcm, self.rate_hz, gate):
+            last = self._piece_at(span.end - 1)
+            # Only the first stretch has a clean start for a detector that adapts to what it heard.
+            witnessed = None if found else self._is_witnessed(pcm, span)
+            found.append(self._segment(span, first, last, witnessed))
+            first = last + 1
+        return found
+
+    def _piece_at(self, sample: int) -> int:
+        return bisect_right(self.offsets, sample) - 1
+
+    def _segment(self, span: Span, first: int, last: int, witnessed: bool | None) -> Segment:
+        begin = self._piece_at(span.start)
+        piece = self.pieces[last]
+        end = self._edge(piece.start, last, span.end, span.end_range)
+        silent_ns = samples_to_ns(self.offsets[last] + piece.n_played - span.end, self.rate_hz)
+        is_cut = piece.is_cut and silent_ns <= _WINDOW_NS
+        if is_cut:
+            # The sound stops with the flush, whose error its end has.
+            end = Edge(piece.end, max(0, silent_ns), 0)
+        return Segment(
+            response_id=self.response_id,
+            start=self._edge(self.pieces[begin].start, begin, span.start, span.start_range),
+            end=end,
+            arrival_start=self._edge(
+                self.pieces[begin].audio.arrival, begin, span.start, span.start_range
+            ),
+            arrival_end=self._edge(piece.audio.arrival, last, span.end, span.end_range),
+            messages=tuple(p.audio for p in self.pieces[min(first, begin) : last + 1]),
+            is_cut=is_cut,
+            is_witnessed=witnessed,
+        )
+
+    def _edge(self, base: Instant, index: int, sample: int, limits: tuple[int, int]) -> Edge:
+        """Return the edge at `sample`, told from piece number `index` that began at `base`."""
+        low, high = limits
+        return Edge(
+            base.shifted(samples_to_ns(sample - self.offsets[index], self.rate_hz)),
+            samples_to_ns(max(0, sample - low), self.rate_hz),
+            samples_to_ns(max(0, high - sample), self.rate_hz),
+        )
+
+    def _is_witnessed(self, pcm: Pcm, span: Span) -> bool:
+        """Ask the second detector for the start of speech, on 1 s of context to both sides."""
+        # Needed by nothing else, and costs an extension module.
+        from vakforge_eval.signal.vad import first_speech
+
+        context = round(_VAD_CONTEXT_S * self.rate_hz)
+        begin = max(0, span.start - context)
+        other = first_speech(pcm[begin : span.start + context], self.rate_hz)
+        if other is None:
+            return False
+        return abs(samples_to_ns(begin + other - span.start, self.rate_hz)) <= _VAD_TOLERANCE_NS
+
+
+def _islands(placed: Iterable[Placed]) -> list[_Island]:
+    """Return the islands of each response, each in order of play."""
+    islands: list[_Island] = []
+    current: dict[str | None, _Island] = {}
+    for piece in placed:
+        if not piece.n_played:
+            continue
+        name = piece.audio.response_id
+        island = current.get(name)
+        if island is None or not island.takes(piece):
+            island = current[name] = _Island(name, piece.audio.rate_hz)
+            islands.append(island)
+        island.add(piece)
+    return islands
+
+
+def _noise_stretches(timeline: CallTimeline, islands: Sequence[_Island]) -> list[tuple[int, Pcm]]:
+    """Return ``(rate, samples)`` of what tells the noise floor.
+
+    That is audio outside of responses; on a continuous stream, which does not mark them, all of
+    it. A protocol that marks neither tells no floor: its audio is speech.
+    """
+    if timeline.capabilities.continuous_stream:
+        return [(island.rate_hz, island.pcm()) for island in islands]
+    if timeline.capabilities.response_ids:
+        return [(i.rate_hz, i.pcm()) for i in islands if i.response_id is None]
+    return []
+
+
+def _floor(stretches: Sequence[tuple[int, Pcm]]) -> float | None:
+    """Return the noise floor of the rate that most of the audio has."""
+    if not stretches:
+        return None
+    length: dict[int, int] = {}
+    for rate, pcm in stretches:
+        length[rate] = length.get(rate, 0) + len(pcm)
+    main = max(length, key=lambda rate: (length[rate] / rate, rate))
+    return noise_floor((pcm for rate, pcm in stretches if rate == main), main)

@@ -1,0 +1,168 @@
+"""All metrics. Adding one is one file and one line here."""
+
+from __future__ import annotations
+
+from vakforge_eval.metrics import latency, setup, transport
+from vakforge_eval.metrics.spec import (
+    AS_HEARD,
+    BY_ARRIVAL,
+    BY_MESSAGE,
+    CallMetric,
+    MetricSpec,
+    TurnMetric,
+)
+
+__all__ = ["METRICS", "definitions"]
+
+_CLOCK = "the probe's monotonic clock"
+_MESSAGE = "first audio message"
+_AUDIBLE = "first audible sample"
+
+
+def _from_end(
+    function: TurnMetric, stop: str, detector: str, *, skips_early: bool = False
+) -> MetricSpec:
+    """Return a latency from the end of the user's speech."""
+    return MetricSpec.of_turn(
+        function, "s", "lower", ("user_end", stop), detector, skips_early=skips_early
+    )
+
+
+def _first(function: TurnMetric, stop: str, detector: str) -> MetricSpec:
+    """Return a latency that talking over the user would improve."""
+    return _from_end(function, stop, detector, skips_early=True)
+
+
+def _phase(function: CallMetric, name: str) -> MetricSpec:
+    """Return a part of the call's setup."""
+    span = (f"begin of {name}", f"end of {name}")
+    return MetricSpec.of_call(function, "s", "lower", span, _CLOCK, "latency")
+
+
+def _share(function: CallMetric, what: str) -> MetricSpec:
+    """Return a share of turns or calls."""
+    return MetricSpec.of_call(function, "rate", "lower", (what, "hits / total"), _CLOCK, "turns")
+
+
+def _lateness(function: CallMetric) -> MetricSpec:
+    return MetricSpec.of_call(function, "s", "lower", ("due", "sent"), _CLOCK, "transport")
+
+
+def _streamed(function: TurnMetric, better: str, formula: str) -> MetricSpec:
+    direction = "higher" if better == "higher" else "lower"
+    span = (_MESSAGE, f"last audio message; {formula}")
+    return MetricSpec.of_turn(function, "ratio", direction, span, BY_MESSAGE)
+
+
+_LATENCY = (
+    _first(latency.ttft, "first text token of the reply", BY_MESSAGE),
+    _first(latency.ttfa, f"{_MESSAGE} of the reply", BY_MESSAGE),
+    _first(latency.ttfa_audible, f"{_AUDIBLE}, by arrival", BY_ARRIVAL),
+    _first(latency.ttfa_heard, f"{_AUDIBLE}, as heard", AS_HEARD),
+    _first(latency.ttfs, "first stretch of speech >= 400 ms", AS_HEARD),
+    _first(latency.ttf_answer, "first segment after the last tool result", AS_HEARD),
+    MetricSpec.of_turn(
+        latency.tool_wait, "s", None, ("tool call", "scripted tool result"), "the script"
+    ),
+    MetricSpec.of_turn(
+        latency.leading_silence, "s", "lower", (_MESSAGE, f"{_AUDIBLE}, by arrival"), BY_ARRIVAL
+    ),
+    _from_end(latency.dead_air_max, "end of the reply; longest silence on the way", AS_HEARD),
+    _from_end(latency.total_response, "last audible sample of the reply", AS_HEARD),
+    _streamed(latency.rtf, "higher", "audio s / wall s"),
+    _streamed(latency.rtf_inverse, "lower", "wall s / audio s"),
+    _from_end(latency.endpoint_delay, "the server's end-of-speech event", BY_MESSAGE),
+    _from_end(
+        latency.endpoint_delay_claimed,
+        "the end of speech that the server names",
+        "offset in the user's stream, microphone model",
+    ),
+)
+
+_SETUP = (
+    MetricSpec.of_call(setup.setup, "s", "lower", ("dial", "session ready"), _CLOCK, "latency"),
+    _phase(setup.setup_resolve, "resolve"),
+    _phase(setup.setup_connect, "connect"),
+    _phase(setup.setup_tls, "tls"),
+    _phase(setup.setup_handshake, "handshake"),
+    _phase(setup.setup_ready, "ready"),
+    MetricSpec.of_call(
+        setup.greeting_latency,
+        "s",
+        "lower",
+        ("session ready", f"{_AUDIBLE}, as heard"),
+        AS_HEARD,
+        "latency",
+    ),
+)
+
+_TURNS = (
+    _share(setup.early_rate, "turns with a reply before user_end"),
+    _share(setup.no_reply_rate, "turns without a reply in time"),
+    _share(setup.invalid_turns, "turns that the probe spoilt"),
+    _share(setup.failed_calls, "calls that failed"),
+)
+
+_TRANSPORT = (
+    _lateness(transport.send_lateness_p50),
+    _lateness(transport.send_lateness_p99),
+    _lateness(transport.send_lateness_max),
+    MetricSpec.of_call(
+        transport.frames_late,
+        "rate",
+        "lower",
+        ("frames > 10 ms late", "hits / total"),
+        _CLOCK,
+        "transport",
+    ),
+    MetricSpec.of_call(
+        transport.interarrival_jitter,
+        "s",
+        "lower",
+        ("arrival", "next arrival, less the audio between"),
+        BY_MESSAGE,
+        "transport",
+    ),
+    MetricSpec.of_call(
+        transport.underruns,
+        "count",
+        "lower",
+        ("end of a message as heard", "begin of the next, > 10 ms later"),
+        AS_HEARD,
+        "transport",
+    ),
+    MetricSpec.of_call(
+        transport.clock_skew_ppm,
+        "ppm",
+        None,
+        ("audio sent", "slope over arrival, less 1"),
+        BY_MESSAGE,
+        "transport",
+    ),
+)
+
+_SELF = (
+    MetricSpec.of_call(
+        transport.cpu_share,
+        "share",
+        "lower",
+        ("begin of the call", "end of the call"),
+        "CPU time of the process",
+        "self",
+    ),
+    MetricSpec.of_call(
+        transport.loop_lag_max,
+        "s",
+        "lower",
+        ("planned wake-up", "real wake-up"),
+        _CLOCK,
+        "self",
+    ),
+)
+
+METRICS: tuple[MetricSpec, ...] = (*_LATENCY, *_SETUP, *_TURNS, *_TRANSPORT, *_SELF)
+
+
+def definitions() -> dict[str, str]:
+    """Return the definition version of every metric by name."""
+    return {spec.name: spec.definition for spec in METRICS}

@@ -1,0 +1,198 @@
+"""What a call is measured by as a whole: its setup, its greeting, the shares of its turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vakforge_eval.metrics.view import CallView, TurnView
+from vakforge_eval.timeline.instant import Instant
+from vakforge_eval.timeline.values import Flag, Measured, MetricValue, Rate, Reason, Undefined
+
+__all__ = [
+    "early_rate",
+    "failed_calls",
+    "greeting_latency",
+    "invalid_turns",
+    "no_reply_rate",
+    "setup",
+    "setup_connect",
+    "setup_handshake",
+    "setup_ready",
+    "setup_resolve",
+    "setup_tls",
+]
+
+
+def setup(view: CallView) -> MetricValue:
+    """Time to set the call up (s).
+
+    **Anchor**: dial, i.e. the begin of the first phase -> session ready.
+
+    Returns
+    -------
+    MetricValue
+        Undefined: call_failed if the session never became ready, not_observable without phases.
+    """
+    timeline = view.timeline
+    if timeline.ready is None:
+        return Undefined(Reason.CALL_FAILED)
+    if not timeline.phases:
+        return Undefined(Reason.NOT_OBSERVABLE)
+    dial = min(start for start, _ in timeline.phases.values())
+    return Measured.between(Instant.exact(dial), timeline.ready)
+
+
+def _phase(view: CallView, name: str) -> MetricValue:
+    timeline = view.timeline
+    if name in timeline.phases:
+        start, end = timeline.phases[name]
+        return Measured.between(Instant.exact(start), Instant.exact(end))
+    if timeline.ready is None:
+        return Undefined(Reason.CALL_FAILED)
+    return Undefined(Reason.NOT_APPLICABLE)
+
+
+def setup_resolve(view: CallView) -> MetricValue:
+    """Time to resolve the target's name (s).
+
+    **Anchor**: begin -> end of the phase.
+
+    Returns
+    -------
+    MetricValue
+        Undefined: not_applicable if the call had no such phase, call_failed if it ended before.
+    """
+    return _phase(view, "resolve")
+
+
+def setup_connect(view: CallView) -> MetricValue:
+    """Time to open the connection (s).
+
+    **Anchor**: begin -> end of the phase.
+
+    Returns
+    -------
+    MetricValue
+        Undefined: not_applicable if the call had no such phase, call_failed if it ended before.
+    """
+    return _phase(view, "connect")
+
+
+def setup_tls(view: CallView) -> MetricValue:
+    """Time of the TLS handshake (s).
+
+    **Anchor**: begin -> end of the phase.
+
+    Returns
+    -------
+    MetricValue
+        Undefined: not_applicable without TLS, call_failed if the call ended before.
+    """
+    return _phase(view, "tls")
+
+
+def setup_handshake(view: CallView) -> MetricValue:
+    """Time of the protocol's handshake (s).
+
+    **Anchor**: begin -> end of the phase.
+
+    Returns
+    -------
+    MetricValue
+        Undefined: not_applicable if the call had no such phase, call_failed if it ended before.
+    """
+    return _phase(view, "handshake")
+
+
+def setup_ready(view: CallView) -> MetricValue:
+    """Time from the open connection to the accepted session (s).
+
+    **Anchor**: begin -> end of the phase.
+
+    Returns
+    -------
+    MetricValue
+        Undefined: not_applicable if the call had no such phase, call_failed if it ended before.
+    """
+    return _phase(view, "ready")
+
+
+def greeting_latency(view: CallView) -> MetricValue:
+    """Time to the agent's greeting (s).
+
+    **Anchor**: session ready -> first audible sample as heard, before the user's first word.
+
+    Returns
+    -------
+    MetricValue
+        Undefined: no_greeting if the agent waited for the user, call_failed, noise_too_high.
+    """
+    if view.timeline.ready is None:
+        return Undefined(Reason.CALL_FAILED)
+    if isinstance(view.hearing.gate, Undefined):
+        return view.hearing.gate
+    heard = view.turns.greeting.segments
+    if heard:
+        return Measured.between(view.timeline.ready, heard[0].segment.start)
+    is_cut_short = view.timeline.failure is not None and not view.turns.turns
+    return Undefined(Reason.CALL_FAILED if is_cut_short else Reason.NO_GREETING)
+
+
+def _share(view: CallView, hits: Callable[[TurnView], bool]) -> Rate:
+    """Return the share of the turns that the probe did not spoil."""
+    valid = [turn for turn in view.turn_views if not any(f.invalidates for f in turn.flags)]
+    return Rate(sum(map(hits, valid)), len(valid))
+
+
+def early_rate(view: CallView) -> Rate:
+    """Share of turns whose reply began before the user's end.
+
+    **Anchor**: reply segments that start in the user's turn and are no backchannel.
+
+    Returns
+    -------
+    Rate
+        Hits and valid turns, failed ones included. Undefined (no value) if no turn is valid.
+    """
+    return _share(view, lambda turn: Flag.EARLY in turn.flags)
+
+
+def no_reply_rate(view: CallView) -> Rate:
+    """Share of turns that got no reply in time.
+
+    **Anchor**: user_end -> budget of the turn, next turn or end of watching.
+
+    Returns
+    -------
+    Rate
+        Hits and valid turns, failed ones included. Undefined (no value) if no turn is valid.
+    """
+    return _share(view, lambda turn: Flag.NO_REPLY in turn.flags)
+
+
+def invalid_turns(view: CallView) -> Rate:
+    """Share of turns that the probe itself spoilt; they are in no other number.
+
+    **Anchor**: late frames, a stall or back-pressure inside of the turn.
+
+    Returns
+    -------
+    Rate
+        Hits and all turns. Undefined (no value) in a call without turns.
+    """
+    turns = view.turn_views
+    spoilt = sum(any(flag.invalidates for flag in turn.flags) for turn in turns)
+    return Rate(spoilt, len(turns))
+
+
+def failed_calls(view: CallView) -> Rate:
+    """Share of calls that failed; what they left stays in the other numbers.
+
+    **Anchor**: dial -> end of the call.
+
+    Returns
+    -------
+    Rate
+        1 or 0 hits in one call. Undefined: never.
+    """
+    return Rate(int(view.timeline.failure is not None), 1)

@@ -1,0 +1,175 @@
+"""What a metric is computed from: one call, or one turn of it, with all that was derived once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from vakforge_eval.metrics.anchors import Anchors, find_anchors
+from vakforge_eval.metrics.hearing import Hearing, hear
+from vakforge_eval.metrics.turns import Turn, Turns, find_turns
+from vakforge_eval.timeline.call import CallTimeline
+from vakforge_eval.timeline.instant import NS_PER_MS, Instant, ns_to_s
+from vakforge_eval.timeline.script import StepKind
+from vakforge_eval.timeline.values import Censored, Flag, Reason, Undefined
+
+__all__ = ["MAX_LATE_NS", "MAX_STAMP_NS", "CallView", "TurnView"]
+
+MAX_LATE_NS = 10 * NS_PER_MS
+"""A frame of an utterance later than this spoils the turn."""
+MAX_STAMP_NS = 10 * NS_PER_MS
+"""An instant known no better than this was taken while the probe stalled."""
+
+
+class CallView:
+    """A call with what was heard in it and its turns."""
+
+    def __init__(self, timeline: CallTimeline) -> None:
+        self.timeline = timeline
+
+    @cached_property
+    def hearing(self) -> Hearing:
+        """What was heard of the agent."""
+        return hear(self.timeline)
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The call's turns."""
+        return find_turns(self.timeline, self.hearing)
+
+    @cached_property
+    def turn_views(self) -> tuple[TurnView, ...]:
+        """A view of each turn, the greeting left out."""
+        return tuple(
+            TurnView(
+                self, turn, find_anchors(self.timeline, turn, self.hearing.responses), index == last
+            )
+            for last in (len(self.turns.turns) - 1,)
+            for index, turn in enumerate(self.turns.turns)
+        )
+
+
+@dataclass(frozen=True)
+class TurnView:
+    """One turn of a call; `is_last` is where a failure of the call shows."""
+
+    call: CallView
+    turn: Turn
+    anchors: Anchors
+    is_last: bool
+
+    @property
+    def timeline(self) -> CallTimeline:
+        """The call's timeline."""
+        return self.call.timeline
+
+    @property
+    def watched_until(self) -> int:
+        """Until when (ns) a reply was waited for: budget, next turn or end of watching."""
+        return min(self.turn.deadline, self.turn.closes)
+
+    @property
+    def watched_s(self) -> float:
+        """For how long after user_end a reply was waited for; the censoring bound."""
+        return ns_to_s(max(0, self.watched_until - self.turn.end.at))
+
+    @property
+    def has_reply(self) -> bool:
+        """Whether a reply was heard within the budget."""
+        first = self.anchors.first_heard
+        return first is not None and first.when.at <= self.turn.deadline
+
+    @property
+    def is_open(self) -> bool:
+        """Whether watching ended before the server or the silence showed the reply's end."""
+        timeline, last = self.timeline, self.anchors.last_heard
+        if not self.is_last or last is None:
+            return False
+        if last.when.at > timeline.ended.at:
+            return True
+        if not timeline.capabilities.response_end:
+            return False
+        names = {segment.response_id for segment in self.turn.reply}
+        return any(
+            r.ended is None and r.cancelled is None
+            for name, r in self.call.hearing.responses.items()
+            if name in names
+        )
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the call failed before this turn was over."""
+        if self.timeline.failure is None or not self.is_last:
+            return False
+        if self.has_reply:
+            return self.is_open
+        return self.timeline.ended.at < self.turn.deadline
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether audio of a reply came and none of it was audible."""
+        return not self.has_reply and any(r.messages for r in self.turn.unheard)
+
+    def missing(self, *, audible: bool) -> Censored | Undefined:
+        """Return why a moment of the reply does not exist.
+
+        Parameters
+        ----------
+        audible
+            Whether the moment is one of heard or audible sound, not of a message.
+        """
+        gate = self.call.hearing.gate
+        if audible and isinstance(gate, Undefined):
+            return gate
+        if audible and self.is_unheard:
+            return Undefined(Reason.NOT_AUDIBLE)
+        if self.is_failed:
+            return Undefined(Reason.CALL_FAILED)
+        return Censored(self.watched_s)
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """The turn's marks, in the order of their names."""
+        first = self.turn.first_reply
+        found = {
+            Flag.INVALID_PACING: any(
+                u.late_ns > MAX_LATE_NS or u.is_reanchored for u in self.turn.utterances
+            ),
+            Flag.BACK_PRESSURE: any(u.has_back_pressure for u in self.turn.utterances),
+            Flag.PROBE_STALLED: any(i.width > MAX_STAMP_NS for i in self._instants),
+            Flag.CALL_FAILED: self.is_failed,
+            Flag.EARLY: first is not None and first.is_early,
+            Flag.PREMATURE_ENDPOINT: any(h.is_premature for h in self.turn.segments),
+            Flag.NO_REPLY: self._is_no_reply(),
+            Flag.NOT_AUDIBLE: self.is_unheard,
+            Flag.SOFT_EDGE: any(s.has_soft_edge for s in self.turn.reply),
+            Flag.VAD_DISAGREES: first is not None and first.segment.is_witnessed is False,
+            Flag.ENDPOINTING_MANUAL: self._is_committed_by_hand(),
+        }
+        return tuple(sorted(flag for flag, is_set in found.items() if is_set))
+
+    @property
+    def _instants(self) -> tuple[Instant, ...]:
+        return (self.turn.start, *self.anchors.instants())
+
+    def _is_no_reply(self) -> bool:
+        """Whether the agent had its time and did not use it.
+
+        A correction that follows within the budget takes the floor back by script: the turn is
+        censored there, but the agent was not mute.
+        """
+        if self.has_reply or self.is_unheard or self.is_failed:
+            return False
+        if isinstance(self.call.hearing.gate, Undefined):
+            return False
+        is_taken_back = self.turn.successor is StepKind.CORRECTION
+        return not (is_taken_back and self.turn.closes < self.turn.deadline)
+
+    def _is_committed_by_hand(self) -> bool:
+        """Whether the probe itself told the server that the user was done."""
+        return any(
+            entry.get("type") == "sent"
+            and entry.get("what") == "commit"
+            and self.turn.start.at <= int(entry.get("before", -1)) < self.turn.closes
+            for entry in self.timeline.journal
+        )

@@ -1,0 +1,1 @@
+"""Statistics of censored, clustered values: percentiles, intervals, rates. Deterministic."""

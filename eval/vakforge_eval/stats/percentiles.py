@@ -1,0 +1,87 @@
+"""Nearest-rank percentiles of values that may be censored, with their error bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vakforge_eval.stats.values import Floats, Values
+from vakforge_eval.timeline.values import Censored, Measured, MetricValue, Reason, Undefined
+
+__all__ = [
+    "LOW_N",
+    "PERCENTILE_METHOD",
+    "TAIL_N",
+    "Percentile",
+    "nearest_rank",
+    "percentile",
+    "rank_of",
+    "tail_label",
+]
+
+PERCENTILE_METHOD = "nearest-rank"
+LOW_N = 100
+"""A headline number of fewer turns carries the low-n badge."""
+TAIL_N = 20
+"""Below this many values the nearest-rank p95 is the maximum, and is called so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Percentile:
+    """A percentile, and the same percentile of all lower and of all upper ends.
+
+    `bound[1]` is infinite where the rank may fall on a censored value.
+    """
+
+    value: MetricValue
+    bound: tuple[float, float]
+
+
+def rank_of(percent: int, n: int) -> int:
+    """Return the 1-based rank ``ceil(percent / 100 * n)``, in integers so that no rank slips."""
+    if not 0 < percent <= 100:
+        raise ValueError(f"percent must lie in (0, 100], not {percent}")
+    return -(-percent * n // 100)
+
+
+def nearest_rank(values: Floats, percent: int) -> float:
+    """Return the nearest-rank percentile of a non-empty array of shape ``(n,)``."""
+    rank = rank_of(percent, len(values))
+    return float(np.sort(values)[rank - 1])
+
+
+def percentile(values: Values, percent: int) -> Percentile:
+    """Percentile of a sample, in the sample's unit.
+
+    Parameters
+    ----------
+    values
+        The sample; censored values take part with their bound.
+    percent
+        Integer in (0, 100].
+
+    Returns
+    -------
+    Percentile
+        Measured where the rank's value is known whatever the censored ones would have been,
+        ``Censored(bound)`` where it is only known to exceed a bound ("> bound"), and
+        ``Undefined(too_few)`` for an empty sample.
+
+    Notes
+    -----
+    Under one common bound this is the usual rule: ranks beyond the bound print "> bound". Under
+    different bounds it is the sharpest statement that holds for every possible outcome.
+    """
+    if not len(values):
+        return Percentile(Undefined(Reason.TOO_FEW), (-np.inf, np.inf))
+    low, high = nearest_rank(values.low, percent), nearest_rank(values.high, percent)
+    bound = (nearest_rank(values.error_low, percent), nearest_rank(values.error_high, percent))
+    if low != high:
+        return Percentile(Censored(low), bound)
+    return Percentile(Measured(low, u=(max(low - bound[0], 0.0), max(bound[1] - low, 0.0))), bound)
+
+
+def tail_label(n: int) -> str:
+    """Return what the p95 of `n` values is called."""
+    return "max" if n < TAIL_N else "p95"

@@ -1,0 +1,59 @@
+"""A sample of metric values with their errors, their censoring and their clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vakforge_eval.timeline.values import Censored, Measured, MetricValue, Undefined
+
+__all__ = ["Floats", "Values"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Measured and censored values; what is Undefined is no member of a sample.
+
+    Attributes
+    ----------
+    low, high
+        What each value is known to lie between, shape ``(n,)``: equal for a measured one, the
+        bound and infinity for a censored one.
+    error_low, error_high
+        The same with the worst-case measurement error added.
+    clusters
+        The name of each value's cluster.
+    """
+
+    low: Floats
+    high: Floats
+    error_low: Floats
+    error_high: Floats
+    clusters: tuple[str, ...]
+
+    @classmethod
+    def of(cls, items: Iterable[tuple[str, MetricValue]]) -> Values:
+        """Return the sample of ``(cluster, value)`` pairs; Undefined ones are left out."""
+        rows = [(name, *_ends(value)) for name, value in items if not isinstance(value, Undefined)]
+        columns = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 4)
+        low, high, error_low, error_high = columns.T
+        return cls(low, high, error_low, error_high, tuple(row[0] for row in rows))
+
+    def __len__(self) -> int:
+        return len(self.clusters)
+
+    @property
+    def is_censored(self) -> bool:
+        """Whether any value is only known to exceed a bound."""
+        return bool(np.isinf(self.high).any())
+
+
+def _ends(value: Measured | Censored) -> tuple[float, float, float, float]:
+    if isinstance(value, Censored):
+        return value.bound, np.inf, value.bound, np.inf
+    return value.value, value.value, value.lo, value.hi
