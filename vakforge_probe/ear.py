@@ -1,0 +1,296 @@
+"""Live hearing: what a caller would hear, for the director. Metrics never read these edges.
+
+Audio goes through the playout queue and, in the order in which it will be heard, through the
+activity tracker. So edges are known as soon as the audio is here, also when it plays later; a
+flush drops what has not been heard. Speech is never joined across response ids.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vakforge_eval.signal.activity import (
+    END_SILENCE_MS,
+    ActivityTracker,
+    Gate,
+    Transition,
+    gate_for,
+    noise_floor,
+)
+from vakforge_eval.signal.pcm import PcmDecoder
+from vakforge_eval.signal.playout import Fifo
+from vakforge_eval.timeline.events import AudioChunk
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, samples_to_ns
+from vakforge_eval.timeline.values import Undefined
+from vakforge_probe.scenario.edges import HeardEdge
+
+__all__ = ["Ear", "FlushFact", "HeardEdge"]
+
+Pcm = npt.NDArray[np.int16]
+
+_END_SILENCE_NS = END_SILENCE_MS * NS_PER_MS
+_LEARN_S = (1, 2, 4, 8)
+"""The floor is taken again when so much audio outside responses was heard; then it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushFact:
+    """Which item was cut by a flush, and how much of it had been played, in whole ms."""
+
+    item_id: str | None
+    played_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """One message's audio in the queue."""
+
+    start_ns: int
+    end_ns: int
+    item_id: str | None
+    response_id: str | None
+
+
+class _Stretch:
+    """Audio of one response that is heard without a longer break, and its tracker."""
+
+    def __init__(self, start_ns: int, rate_hz: int, response_id: str | None, gate: Gate) -> None:
+        self.rate_hz = rate_hz
+        self.response_id = response_id
+        self._start_ns = start_ns
+        self._n_samples = 0
+        self._tracker = ActivityTracker(rate_hz, gate)
+
+    @property
+    def end_ns(self) -> int:
+        """When what was pushed so far has been heard."""
+        return self.heard_ns(self._n_samples)
+
+    def heard_ns(self, sample: int) -> int:
+        """Return when a sample is heard."""
+        return self._start_ns + samples_to_ns(sample, self.rate_hz)
+
+    def push(self, start_ns: int, pcm: Pcm) -> list[Transition]:
+        """Add audio that is heard from `start_ns`; a gap before it is silence."""
+        n_gap = max(start_ns - self.end_ns, 0) * self.rate_hz // NS_PER_S
+        found = self._tracker.push(np.zeros(n_gap, dtype=np.int16)) if n_gap else []
+        self._n_samples += n_gap + len(pcm)
+        return found + self._tracker.push(pcm)
+
+    def finish(self) -> list[Transition]:
+        """End here."""
+        return self._tracker.finish()
+
+
+class Ear:
+    """Hears one call.
+
+    Parameters
+    ----------
+    max_ahead_s : float
+        Audio queued beyond this is a flood: `is_flooded` becomes and stays true.
+    buffer_ns : int
+        Buffer of the playout model.
+    continuous : bool
+        Whether the agent streams silence too, so that its noise floor can be learnt from audio
+        without a response id. With response ids that is learnt from what lies outside them.
+    """
+
+    def __init__(
+        self, *, max_ahead_s: float = 60.0, buffer_ns: int = 0, continuous: bool = False
+    ) -> None:
+        self.is_flooded = False
+        self._max_ahead_ns = round(max_ahead_s * NS_PER_S)
+        self._fifo = Fifo(buffer_ns)
+        self._queue: deque[_Queued] = deque()
+        self._item: tuple[str | None, int] = (None, 0)
+        """The item heard last, and how much of it has been played (ns)."""
+        self._begun: set[str] = set()
+        self._silenced: set[str] = set()
+        self._decoder: PcmDecoder | None = None
+        self._decoding: tuple[str, str | None, str | None] | None = None
+        self._gate = _gate(None)
+        self._floor = _Floor(is_listening=continuous)
+        self._stretch: _Stretch | None = None
+        self._told: deque[HeardEdge] = deque()
+
+    def hear(self, chunk: AudioChunk, arrival_ns: int) -> list[HeardEdge]:
+        """Take in a message of audio; return the edges that it tells, past or ahead.
+
+        Audio of a response that was flushed is dropped.
+        """
+        if chunk.response_id in self._silenced:
+            return []
+        pcm = self._decoded(chunk)
+        if len(pcm) == 0:
+            return []
+        edges = self._learn(chunk, pcm, arrival_ns)
+        start_ns = self._enqueue(chunk, len(pcm), arrival_ns)
+        edges += self._follow(start_ns, chunk, arrival_ns)
+        stretch = self._stretch
+        assert stretch is not None  # noqa: S101 - `_follow` leaves one open
+        return edges + self._edges(stretch, stretch.push(start_ns, pcm), arrival_ns)
+
+    def response_ended(self, response_id: str | None, at_ns: int) -> list[HeardEdge]:
+        """Note that a response holds no more audio: its speech ends where its audio ends."""
+        stretch = self._stretch
+        if stretch is None:
+            return []
+        # A protocol may name the response in one place and not in the other.
+        is_other = None not in (response_id, stretch.response_id)
+        if is_other and response_id != stretch.response_id:
+            return []
+        return self._close(at_ns)
+
+    def tick(self, now_ns: int) -> list[HeardEdge]:
+        """Note the time; return an end that 350 ms without any audio confirm."""
+        if self._stretch is None or now_ns - self._fifo.drained_at < _END_SILENCE_NS:
+            return []
+        return self._close(now_ns)
+
+    def flush(
+        self, at_ns: int, response_id: str | None
+    ) -> tuple[list[HeardEdge], FlushFact | None]:
+        """Drop all queued audio, and whatever still comes of this response (None: of any so far).
+
+        Returns the end of what was being heard, and what was cut; None if nothing was queued.
+        Edges told of `at_ns` or later are void.
+        """
+        self._silenced |= self._begun if response_id is None else {response_id}
+        self._let_play(at_ns)
+        if not self._queue:
+            return [], None
+        cut = self._queue[0]
+        self._silenced |= {q.response_id for q in self._queue if q.response_id is not None}
+        item_id, played_ns = self._item
+        played_ns = played_ns if item_id == cut.item_id else 0
+        played_ns += max(at_ns - cut.start_ns, 0)
+        self._queue.clear()
+        self._fifo.flush(at_ns)
+        self._stretch = None
+        return self._cut_speech(at_ns), FlushFact(cut.item_id, played_ns // NS_PER_MS)
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _decoded(self, chunk: AudioChunk) -> Pcm:
+        decoding = (chunk.codec, chunk.response_id, chunk.item_id)
+        if self._decoder is None or decoding != self._decoding:
+            # Half a sample of one item is not the first half of another's.
+            self._decoder, self._decoding = PcmDecoder(chunk.codec), decoding
+        return self._decoder.feed(chunk.data)
+
+    def _enqueue(self, chunk: AudioChunk, n_samples: int, arrival_ns: int) -> int:
+        if chunk.response_id is not None:
+            self._begun.add(chunk.response_id)
+        self._let_play(arrival_ns)
+        start_ns = self._fifo.push(arrival_ns, samples_to_ns(n_samples, chunk.rate_hz))
+        end_ns = self._fifo.drained_at
+        self._queue.append(_Queued(start_ns, end_ns, chunk.item_id, chunk.response_id))
+        if end_ns - arrival_ns > self._max_ahead_ns:
+            self.is_flooded = True
+        return start_ns
+
+    def _let_play(self, now_ns: int) -> None:
+        """Take out of the queue what has been heard whole by now."""
+        while self._queue and self._queue[0].end_ns <= now_ns:
+            done = self._queue.popleft()
+            item_id, played_ns = self._item
+            before_ns = played_ns if item_id == done.item_id else 0
+            self._item = (done.item_id, before_ns + done.end_ns - done.start_ns)
+
+    def _follow(self, start_ns: int, chunk: AudioChunk, now_ns: int) -> list[HeardEdge]:
+        """See to it that a stretch is open that `chunk` belongs to."""
+        stretch = self._stretch
+        edges: list[HeardEdge] = []
+        if stretch is not None and not (
+            stretch.rate_hz == chunk.rate_hz
+            and stretch.response_id == chunk.response_id
+            and start_ns - stretch.end_ns < _END_SILENCE_NS
+        ):
+            edges = self._close(now_ns)
+        if self._stretch is None:
+            self._stretch = _Stretch(start_ns, chunk.rate_hz, chunk.response_id, self._gate)
+        return edges
+
+    def _close(self, now_ns: int) -> list[HeardEdge]:
+        stretch, self._stretch = self._stretch, None
+        return [] if stretch is None else self._edges(stretch, stretch.finish(), now_ns)
+
+    def _edges(
+        self, stretch: _Stretch, found: Sequence[Transition], now_ns: int
+    ) -> list[HeardEdge]:
+        edges = [
+            HeardEdge(t.kind, stretch.heard_ns(t.sample), now_ns, stretch.response_id)
+            for t in found
+        ]
+        self._told.extend(edges)
+        while len(self._told) > 1 and self._told[1].heard_ns <= now_ns:
+            self._told.popleft()
+        return edges
+
+    def _cut_speech(self, at_ns: int) -> list[HeardEdge]:
+        """Return the end of speech that a flush cuts; forget what would have come later."""
+        while self._told and self._told[-1].heard_ns >= at_ns:
+            self._told.pop()
+        if not self._told or self._told[-1].kind == "end":
+            return []
+        end = HeardEdge("end", at_ns, at_ns, self._told[-1].response_id)
+        self._told.append(end)
+        return [end]
+
+    def _learn(self, chunk: AudioChunk, pcm: Pcm, now_ns: int) -> list[HeardEdge]:
+        """Learn the noise floor; a new gate begins a new stretch."""
+        if chunk.response_id is not None:
+            self._floor.is_listening = True
+            return []
+        if not self._floor.hear(pcm, chunk.rate_hz):
+            return []
+        gate = _gate(self._floor.dbfs)
+        if gate == self._gate:
+            return []
+        self._gate = gate
+        return self._close(now_ns)
+
+
+class _Floor:
+    """The agent's noise floor in dBFS, learnt from audio outside responses; None until known."""
+
+    def __init__(self, *, is_listening: bool) -> None:
+        self.is_listening = is_listening
+        self.dbfs: float | None = None
+        self._heard: list[Pcm] = []
+        self._n_heard = 0
+        self._rate_hz = 0
+        self._lessons = list(_LEARN_S)
+
+    def hear(self, pcm: Pcm, rate_hz: int) -> bool:
+        """Take in audio; return whether the floor was taken anew."""
+        if not self.is_listening or not self._lessons:
+            return False
+        if rate_hz != self._rate_hz:
+            self._rate_hz, self._heard, self._n_heard = rate_hz, [], 0
+        self._heard.append(pcm)
+        self._n_heard += len(pcm)
+        if self._n_heard < self._lessons[0] * rate_hz:
+            return False
+        self._lessons.pop(0)
+        # One stretch: messages shorter than a 10 ms block would give no block at all.
+        self._heard = [np.concatenate(self._heard)]
+        self.dbfs = noise_floor(self._heard, rate_hz)
+        if not self._lessons:
+            self._heard = []
+        return True
+
+
+def _gate(floor_dbfs: float | None) -> Gate:
+    gate = gate_for(floor_dbfs)
+    if isinstance(gate, Undefined):
+        # Off line such a call is not measurable; live it must still be walked through.
+        gate = gate_for(None)
+    assert isinstance(gate, Gate)  # noqa: S101 - without a floor there is always a gate
+    return gate

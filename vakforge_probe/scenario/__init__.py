@@ -1,0 +1,1 @@
+"""What the scripted user says and when: grammar, bounded loading, compiling, directing."""

@@ -1,0 +1,297 @@
+"""What cannot work is refused before anything is dialled: impossible anchors, missing clips.
+
+`check_scenario` needs no protocol and runs when a file is loaded; `check_protocol` runs when the
+scenario is compiled for one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from jsonschema import Draft202012Validator, SchemaError
+
+from vakforge_eval.timeline.call import Capabilities
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, samples_to_ns
+from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, StepKind
+from vakforge_probe.errors import ConfigError
+from vakforge_probe.scenario.anchors import AnchorKind
+from vakforge_probe.scenario.assemble import StepAudio, assemble, key_tones
+from vakforge_probe.scenario.dtmf import tones
+from vakforge_probe.scenario.grammar import (
+    DtmfStep,
+    PauseStep,
+    PlayedStep,
+    TakingStep,
+)
+from vakforge_probe.scenario.loaded import LoadedScenario
+from vakforge_probe.scenario.resolve import Fork, Item, Place, places, resolve
+from vakforge_probe.scenario.yaml_tree import Path
+
+__all__ = ["check_protocol", "check_scenario", "step_audio", "step_text"]
+
+MIN_BARGE_IN_NS = 1_500 * NS_PER_MS
+"""Shorter ones cannot be told from a backchannel, and end before a stop could be confirmed."""
+
+MIN_END_OFFSET_NS = 400 * NS_PER_MS
+"""Without a told end, only 350 ms of silence says that the agent has finished."""
+
+_CHECK_RATE_HZ = 24_000
+_SILENT_KINDS = frozenset({StepKind.PAUSE, StepKind.WAIT, StepKind.HANG_UP})
+_WORDED_KINDS = FLOOR_TAKING_KINDS - {StepKind.DTMF} | {StepKind.BACKCHANNEL, StepKind.SIDE_TALK}
+
+
+def check_scenario(loaded: LoadedScenario) -> None:
+    """Refuse what can be seen to be wrong without knowing the protocol.
+
+    Raises
+    ------
+    ConfigError
+        Naming file, line and key.
+    """
+    _check_facts(loaded)
+    _check_tools(loaded)
+    items = resolve(loaded.scenario)
+    for place in places(items):
+        _check_step(loaded, place)
+    _Order(loaded).check(items, _Situation())
+    _check_forks(loaded, items)
+
+
+def check_protocol(loaded: LoadedScenario, items: tuple[Item, ...], can: Capabilities) -> None:
+    """Refuse anchors that a protocol cannot show.
+
+    Raises
+    ------
+    ConfigError
+        Naming file, line and key.
+    """
+    for place in places(items):
+        anchor, kind = place.anchor, place.step.KIND
+        early = anchor.kind.is_agent_end and anchor.offset_ns < MIN_END_OFFSET_NS
+        if early and not can.response_end and kind not in _SILENT_KINDS:
+            raise _anchor_error(
+                loaded,
+                place,
+                "needs at least 400 ms: this protocol does not tell the end of a response",
+            )
+        if anchor.kind is AnchorKind.TOOL and not can.tools:
+            raise _anchor_error(loaded, place, "cannot happen: this protocol has no tool calls")
+
+
+def step_audio(loaded: LoadedScenario, place: Place, rate_hz: int) -> StepAudio | None:
+    """Return what a step plays, or None if it plays nothing.
+
+    Raises
+    ------
+    ConfigError
+        If a clip cannot be used.
+    """
+    step = place.step
+    try:
+        if isinstance(step, PlayedStep):
+            return assemble(step, loaded.library, rate_hz)
+        if isinstance(step, DtmfStep):
+            return key_tones(step, rate_hz)
+    except ConfigError as error:
+        path = (*place.where, *_clip_key(step, error.value))
+        near = difflib.get_close_matches(str(error.value), loaded.library.ids(), 1)
+        missing = error.message == "no such clip"
+        raise loaded.error(
+            path, error.message, value=error.value, nearest=near[0] if near and missing else None
+        ) from error
+    except ValueError as error:
+        level = getattr(step, "level", None)
+        raise loaded.error((*place.where, "level"), str(error), value=level) from error
+    return None
+
+
+def step_text(step: PlayedStep, audio: StepAudio) -> str:
+    """Return what is said: the step's own text, else that of its clips."""
+    said = step.value
+    return said if said is not None else " ".join(c.text for c in audio.clips if c.text)
+
+
+def _clip_key(step: object, clip_id: object) -> Path:
+    if isinstance(step, PlayedStep) and step.parts is not None:
+        return ("parts", next(i for i, part in enumerate(step.parts) if part == clip_id))
+    return ("clip",)
+
+
+def _check_facts(loaded: LoadedScenario) -> None:
+    for key in ("locale", "language"):
+        if getattr(loaded.scenario, key) is None:
+            raise loaded.error((key,), "is missing, here and in the defaults")
+    budgets = loaded.scenario.budgets
+    for name in ("call", "reply", "greeting"):
+        if getattr(budgets, name) == 0:
+            raise loaded.error(("budgets", name), "must be longer than nothing")
+
+
+def _check_tools(loaded: LoadedScenario) -> None:
+    seen: set[str] = set()
+    for i, tool in enumerate(loaded.scenario.tools):
+        if tool.name in seen:
+            raise loaded.error(("tools", i, "name"), "another tool has this name", value=tool.name)
+        seen.add(tool.name)
+        if tool.parameters:
+            where: Path = ("tools", i, "parameters")
+            try:
+                Draft202012Validator.check_schema(tool.parameters)
+            except SchemaError as error:
+                raise loaded.error(where, f"is no JSON Schema: {error.message}") from error
+            if tool.parameters.get("type") != "object":
+                raise loaded.error(where, "must be a JSON Schema of type object")
+
+
+def _check_step(loaded: LoadedScenario, place: Place) -> None:
+    step, anchor = place.step, place.anchor
+    if anchor.tool is not None:
+        _check_declared(loaded, (*place.where, "at"), anchor.tool)
+    if step.KIND is StepKind.BARGE_IN and anchor.kind.is_agent_end and anchor.offset_ns >= 0:
+        raise _anchor_error(loaded, place, "is no barge-in: the agent has finished by then")
+    if isinstance(step, PauseStep) and step.pause == 0:
+        raise loaded.error((*place.where, "pause"), "must be longer than nothing")
+    if isinstance(step, TakingStep):
+        _check_expected_tool(loaded, place, step)
+    if isinstance(step, PlayedStep):
+        _check_played(loaded, place, step)
+
+
+def _check_expected_tool(loaded: LoadedScenario, place: Place, step: TakingStep) -> None:
+    expected = step.expect_tool
+    if expected is not None and expected.name is not None and expected.tool_class != "tool_miss":
+        _check_declared(loaded, (*place.where, "expect_tool", "name"), expected.name)
+
+
+def _check_played(loaded: LoadedScenario, place: Place, step: PlayedStep) -> None:
+    audio = step_audio(loaded, place, _CHECK_RATE_HZ)
+    assert audio is not None  # noqa: S101 - a played step has audio or has raised
+    start, end = audio.speech
+    if step.KIND is StepKind.BARGE_IN:
+        speech_ns = samples_to_ns(end - start, _CHECK_RATE_HZ)
+        if speech_ns < MIN_BARGE_IN_NS:
+            raise loaded.error(
+                (*place.where, *_clip_key(step, step.sequence[0])),
+                f"a barge-in must last 1.5 s or more; this one speaks {speech_ns / NS_PER_S:.2f} s",
+                value=" + ".join(clip.id for clip in audio.clips),
+            )
+    text = step_text(step, audio)
+    if step.KIND in _WORDED_KINDS and not text:
+        raise loaded.error(
+            (*place.where, step.KIND.value), "needs a text: neither step nor clip has one"
+        )
+    if isinstance(step, TakingStep):
+        for i, entity in enumerate(step.entities):
+            if entity.text not in text:
+                raise loaded.error(
+                    (*place.where, "entities", i, "text"),
+                    "does not stand in the step's text",
+                    value=entity.text,
+                )
+
+
+def _check_declared(loaded: LoadedScenario, where: Path, name: str) -> None:
+    known = [tool.name for tool in loaded.scenario.tools]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        raise loaded.error(
+            where, "no such tool is declared", value=name, nearest=near[0] if near else None
+        )
+
+
+def _check_forks(loaded: LoadedScenario, items: Iterable[Item]) -> None:
+    for item in items:
+        if isinstance(item, Place):
+            continue
+        whens = [arm.when for arm in item.arms]
+        if not any(when.timeout is not None or when.otherwise for when in whens):
+            raise loaded.error(
+                (*item.where, "branch"), "could wait for ever: it needs a timeout or an otherwise"
+            )
+        for arm in item.arms:
+            if arm.when.tool_called is not None:
+                _check_declared(loaded, (*arm.where, "when", "tool_called"), arm.when.tool_called)
+            _check_forks(loaded, arm.then)
+
+
+def _anchor_error(loaded: LoadedScenario, place: Place, message: str) -> ConfigError:
+    return loaded.error((*place.where, "at"), message, value=place.anchor.text)
+
+
+class _Situation:
+    """What is known when a step's turn comes: the earliest moment, and what preceded it."""
+
+    def __init__(self, earliest_ns: int = 0, *, floor_taken: bool = False) -> None:
+        self.earliest_ns = earliest_ns
+        self.floor_taken = floor_taken
+        self.is_opening = earliest_ns == 0 and not floor_taken
+        self.hung_up = False
+
+    def copy(self) -> _Situation:
+        """Return a copy that an arm of a branch may change."""
+        other = _Situation(self.earliest_ns, floor_taken=self.floor_taken)
+        other.is_opening, other.hung_up = self.is_opening, self.hung_up
+        return other
+
+
+class _Order:
+    """Refuses what contradicts the order of the steps."""
+
+    def __init__(self, loaded: LoadedScenario) -> None:
+        self._loaded = loaded
+
+    def check(self, items: Iterable[Item], now: _Situation) -> None:
+        """Walk one sequence of steps, moving `now` along."""
+        for item in items:
+            if now.hung_up:
+                raise self._loaded.error(item.where, "comes after the user has hung up")
+            if isinstance(item, Fork):
+                self._fork(item, now)
+            else:
+                self._place(item, now)
+            now.is_opening = False
+
+    def _fork(self, fork: Fork, now: _Situation) -> None:
+        ends = []
+        for arm in fork.arms:
+            end = now.copy()
+            self.check(arm.then, end)
+            ends.append(end)
+        now.earliest_ns = min(end.earliest_ns for end in ends)
+        now.floor_taken = any(end.floor_taken for end in ends)
+        now.hung_up = all(end.hung_up for end in ends)
+
+    def _place(self, place: Place, now: _Situation) -> None:
+        anchor, kind = place.anchor, place.step.KIND
+        if anchor.kind is AnchorKind.PREVIOUS and now.is_opening:
+            raise _anchor_error(self._loaded, place, "nothing precedes the first step")
+        if anchor.kind is AnchorKind.GREETING and now.floor_taken:
+            raise _anchor_error(self._loaded, place, "the greeting is past: the user has spoken")
+        if anchor.kind is AnchorKind.STREAM:
+            if anchor.offset_ns < now.earliest_ns:
+                raise _anchor_error(
+                    self._loaded,
+                    place,
+                    "goes backwards: the step before it has not ended by then, "
+                    f"but at {now.earliest_ns / NS_PER_S:.2f} s at the earliest",
+                )
+            now.earliest_ns = anchor.offset_ns
+        elif anchor.kind is AnchorKind.PREVIOUS:
+            now.earliest_ns += anchor.offset_ns
+        now.earliest_ns += self._least_ns(place)
+        now.floor_taken = now.floor_taken or kind in FLOOR_TAKING_KINDS
+        now.hung_up = kind is StepKind.HANG_UP
+
+    def _least_ns(self, place: Place) -> int:
+        """Return how long a step lasts at least."""
+        step = place.step
+        if isinstance(step, PauseStep):
+            return step.pause
+        if isinstance(step, DtmfStep):
+            return samples_to_ns(len(tones(step.dtmf, _CHECK_RATE_HZ)[0]), _CHECK_RATE_HZ)
+        if isinstance(step, PlayedStep):
+            audio = step_audio(self._loaded, place, _CHECK_RATE_HZ)
+            assert audio is not None  # noqa: S101 - a played step has audio or has raised
+            return samples_to_ns(audio.speech[1] - audio.speech[0], _CHECK_RATE_HZ)
+        return 0
