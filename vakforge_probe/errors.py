@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from vakforge_eval.capture.errors import CaptureError
 from vakforge_probe.text import clean
 
 __all__ = [
@@ -156,6 +157,7 @@ _EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (TargetError, ExitCode.TARGET),
     (ProbeFault, ExitCode.INVALID),
     (CaptureFault, ExitCode.INVALID),
+    (CaptureError, ExitCode.INVALID),
     (KeyboardInterrupt, ExitCode.INTERRUPTED),
 )
 

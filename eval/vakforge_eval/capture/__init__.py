@@ -1,0 +1,1 @@
+"""Captures on disk: format, reading, recovery, and the timeline built from one."""
