@@ -7,6 +7,7 @@ from vakforge_eval.metrics.spec import (
     AS_HEARD,
     BY_ARRIVAL,
     BY_MESSAGE,
+    Better,
     CallMetric,
     MetricSpec,
     TurnMetric,
@@ -48,10 +49,9 @@ def _lateness(function: CallMetric) -> MetricSpec:
     return MetricSpec.of_call(function, "s", "lower", ("due", "sent"), _CLOCK, "transport")
 
 
-def _streamed(function: TurnMetric, better: str, formula: str) -> MetricSpec:
-    direction = "higher" if better == "higher" else "lower"
+def _streamed(function: TurnMetric, better: Better, formula: str) -> MetricSpec:
     span = (_MESSAGE, f"last audio message; {formula}")
-    return MetricSpec.of_turn(function, "ratio", direction, span, BY_MESSAGE)
+    return MetricSpec.of_turn(function, "ratio", better, span, BY_MESSAGE)
 
 
 _LATENCY = (

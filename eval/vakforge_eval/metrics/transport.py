@@ -129,8 +129,8 @@ def interarrival_jitter(view: CallView) -> MetricValue:
     Returns
     -------
     MetricValue
-        Undefined: continuous_stream never; not_applicable if no response is sent in real time
-        (RTF 0.9 to 1.1 over at least 10 messages).
+        Undefined: not_applicable if no response is sent in real time (RTF 0.9 to 1.1 over at least
+        10 messages).
     """
     differences: list[int] = []
     widths: list[int] = []

@@ -1,0 +1,42 @@
+"""The unit of chance: a conversation, or a speaker who holds several."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from vakforge_eval.scoring.scores import CallScore, ScoreSet, TurnScore
+
+__all__ = ["clustered"]
+
+_SYNTHETIC = "synthetic"
+
+
+def clustered(*sets: ScoreSet) -> tuple[ScoreSet, ...]:
+    """Return the sets with their clusters, decided over all of them so that they agree.
+
+    Notes
+    -----
+    A synthetic voice is no sample of anybody: what is said with it is clustered by conversation.
+    Repeats of one scenario are conversations of their own.
+    """
+    scenarios: defaultdict[str, set[str]] = defaultdict(set)
+    for scores in sets:
+        for call in scores.calls:
+            if call.speaker is not None and call.slices.get("source") != _SYNTHETIC:
+                scenarios[call.speaker].add(call.scenario)
+    several = {speaker for speaker, names in scenarios.items() if len(names) > 1}
+
+    def name(score: TurnScore | CallScore) -> str:
+        if score.speaker in several and score.slices.get("source") != _SYNTHETIC:
+            return f"speaker {score.speaker}"
+        return score.conversation
+
+    return tuple(
+        replace(
+            scores,
+            turns=tuple(replace(t, cluster=name(t)) for t in scores.turns),
+            calls=tuple(replace(c, cluster=name(c)) for c in scores.calls),
+        )
+        for scores in sets
+    )

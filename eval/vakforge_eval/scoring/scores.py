@@ -1,0 +1,108 @@
+"""What scoring a call leaves: values by turn and call, and what these are sliced and paired by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vakforge_eval.timeline.values import Flag, MetricValue, Rate
+
+__all__ = ["CallScore", "PairKey", "ScoreSet", "TurnScore"]
+
+PairKey = tuple[str, int, int, int]
+"""Scenario, seed, repeat, and the index of the script's step that opened the turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnScore:
+    """One turn of one call.
+
+    Attributes
+    ----------
+    cluster
+        The unit of chance: the conversation, or the speaker who holds several.
+    valid
+        False if the probe spoilt the turn: it is in no statistic, but counted.
+    slices
+        Dimension -> value.
+    expected
+        What the script asks for: tool call, entities, words that make a reply relevant.
+    """
+
+    system: str
+    call: str
+    scenario: str
+    cluster: str
+    speaker: str | None
+    turn: int
+    kind: str
+    valid: bool
+    flags: tuple[Flag, ...]
+    metrics: dict[str, MetricValue]
+    slices: dict[str, str]
+    user_text: str
+    agent_text: str
+    expected: dict[str, Any]
+    pair_key: PairKey
+
+    @property
+    def conversation(self) -> str:
+        """The conversation, named alike in every system that held it."""
+        return conversation_name(self.pair_key)
+
+
+@dataclass(frozen=True, slots=True)
+class CallScore:
+    """One call: its own metrics, and the shares of its turns.
+
+    Attributes
+    ----------
+    values, rates
+        Metrics of the call as a whole, those that are shares apart because they add up.
+    facts
+        What the probe says of how it measured: stamp source, scheduling, …
+    """
+
+    system: str
+    call: str
+    scenario: str
+    script_hash: str
+    cluster: str
+    speaker: str | None
+    valid: bool
+    failure: dict[str, Any] | None
+    values: dict[str, MetricValue]
+    rates: dict[str, Rate]
+    slices: dict[str, str]
+    facts: dict[str, Any]
+    pair_key: PairKey
+
+    @property
+    def conversation(self) -> str:
+        """The conversation, named alike in every system that held it."""
+        return conversation_name(self.pair_key)
+
+
+def conversation_name(key: PairKey) -> str:
+    """Return the name of the conversation in a pair key."""
+    scenario, seed, repeat, _ = key
+    return f"{scenario}/{seed}/{repeat}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSet:
+    """The scores of one system; `definitions` says by which version of each metric."""
+
+    system: str
+    turns: tuple[TurnScore, ...]
+    calls: tuple[CallScore, ...]
+    definitions: dict[str, str] = field(default_factory=dict)
+
+    def where(self, keep: Callable[[TurnScore | CallScore], bool]) -> ScoreSet:
+        """Return the part of the set whose turns and calls `keep` accepts."""
+        return replace(
+            self,
+            turns=tuple(t for t in self.turns if keep(t)),
+            calls=tuple(c for c in self.calls if keep(c)),
+        )
