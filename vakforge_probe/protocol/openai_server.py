@@ -8,6 +8,7 @@ GA or beta names as the client's header or first ``session.update`` shows.
 
 from __future__ import annotations
 
+import base64
 import itertools
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -136,6 +137,7 @@ class OpenAIRealtimeServer:
         self.tag = tag
         self.item_ms: dict[str, float] = {}
         self.last_item: str | None = None
+        self.is_format_fixed = False
         self._may_switch = self.options.dialect == "auto"
         self._counter = itertools.count(1)
         self._replies: list[str] = []
@@ -168,9 +170,9 @@ class OpenAIRealtimeServer:
         return detection is not None and detection["interrupt_response"] is True
 
     @property
-    def tools(self) -> list[str]:
-        """Names of the tools that the client offers."""
-        return [t["name"] for t in self._session["tools"] if isinstance(t.get("name"), str)]
+    def tools(self) -> list[dict[str, Any]]:
+        """Tools that the client offers, as it wrote them."""
+        return list(self._session["tools"])
 
     def new_id(self, kind: str) -> str:
         """Return a fresh identifier such as ``resp_0_12``."""
@@ -247,11 +249,13 @@ class OpenAIRealtimeServer:
         if detection is None and not self.options.accepts_manual:
             raise StrictError("turn_detection cannot be null here")
         formats = _formats(session)
+        granted = (formats[0] or self._input, formats[1] or self._output)
+        if self.is_format_fixed and granted != (self._input, self._output):
+            raise StrictError("audio formats cannot change once audio has flowed")
         tools = read.items(session, "tools") if "tools" in session else self._session["tools"]
         if detection != "unstated":
             self._turn_detection = self._full_detection(detection)
-        self._input = formats[0] or self._input
-        self._output = formats[1] or self._output
+        self._input, self._output = granted
         kept = ("instructions", "tool_choice", "output_modalities", "modalities", "tracing")
         merge(self._session, {k: session[k] for k in kept if k in session})
         self._session["tools"] = tools
@@ -414,6 +418,11 @@ class OpenAIRealtimeServer:
             transcript=text,
             usage={"type": "duration", "seconds": round(seconds, 3)},
         )
+
+    def stream_audio(self, data: bytes) -> list[str]:
+        """Return coded audio that belongs to no response, as a continuous stream has it."""
+        delta = base64.b64encode(data).decode("ascii")
+        return self.messages("response.output_audio.delta", delta=delta)
 
     def response(self) -> ResponseWriter:
         """Return the writer of a new response."""

@@ -1,0 +1,273 @@
+"""One call at the agent's end: wire messages in, ears, floor and speaker behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from vakforge_eval.timeline.instant import NS_PER_S, Instant
+from vakforge_probe.agent import g711
+from vakforge_probe.agent.behaviour import Behaviour
+from vakforge_probe.agent.clips import ClipStore, Pcm
+from vakforge_probe.agent.dialogue import Dialogue
+from vakforge_probe.agent.ears import Ears, Utterance
+from vakforge_probe.agent.faults import FAULTS
+from vakforge_probe.agent.floor import Floor, Parts
+from vakforge_probe.agent.matching import ClipIndex
+from vakforge_probe.agent.outbox import Outbox
+from vakforge_probe.agent.speaker import make_speaker
+from vakforge_probe.agent.truth import Ledger
+from vakforge_probe.net.alarm import Alarm
+from vakforge_probe.protocol.openai_server import (
+    AudioAppended,
+    AudioCleared,
+    AudioCommitted,
+    CancelRequested,
+    ClientEvent,
+    OpenAIRealtimeServer,
+    ResponseRequested,
+    ServerOptions,
+    SessionUpdated,
+    ToolOutput,
+    TruncateRequested,
+)
+
+__all__ = ["AgentCall", "Link", "World"]
+
+
+class Link(Protocol):
+    """The connection as a call sees it."""
+
+    def send_now(self, text: str) -> None:
+        """Write one message at once; nothing when the peer is gone."""
+        ...
+
+    def close_now(self) -> None:
+        """Close properly."""
+        ...
+
+    def abort_now(self) -> None:
+        """Reset the connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all calls of a process share."""
+
+    store: ClipStore
+    index: ClipIndex
+    alarm: Alarm
+    now_ns: Callable[[], int]
+
+
+class _Stage:
+    """What exists once the audio formats are settled."""
+
+    def __init__(
+        self,
+        world: World,
+        behaviour: Behaviour,
+        server: OpenAIRealtimeServer,
+        outbox: Outbox,
+        note: Callable[[dict[str, Any]], None],
+    ) -> None:
+        server.is_format_fixed = True
+        rate = server.output_format[1]
+        index = world.index if server.input_format[0] == "pcm_s16le" else ClipIndex(())
+        self.ears = Ears(behaviour, index, server.input_format[1])
+        self.ledger = Ledger(
+            self.ears.tape, rate, note, is_continuous=behaviour.stream == "continuous"
+        )
+        self.speaker = make_speaker(
+            behaviour, server, outbox, self.ledger, self.ears.tape, world.now_ns
+        )
+        dialogue = Dialogue(world.store, has_tools=behaviour.tools, say=behaviour.say)
+        self.floor = Floor(
+            Parts(
+                behaviour=behaviour,
+                server=server,
+                outbox=outbox,
+                speaker=self.speaker,
+                dialogue=dialogue,
+                ledger=self.ledger,
+                ears=self.ears,
+                now_ns=world.now_ns,
+                note=note,
+            )
+        )
+        self.n_logged = 0
+
+
+class AgentCall:
+    """One connection.
+
+    Parameters
+    ----------
+    note
+        Takes each object of the truth log.
+    tag
+        The connection's id, part of every identifier on the wire.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        behaviour: Behaviour,
+        link: Link,
+        note: Callable[[dict[str, Any]], None],
+        *,
+        tag: str,
+        is_beta_client: bool = False,
+        model: str = "reference",
+    ) -> None:
+        self._world, self._knobs, self._link, self._note = world, behaviour, link, note
+        options = ServerOptions(
+            dialect=behaviour.dialect,
+            accepts_manual=behaviour.manual,
+            interrupt_response=behaviour.interrupt_response,
+            has_transcription=behaviour.transcript,
+            silence_ms=round(behaviour.endpoint_silence * 1000),
+        )
+        self._server = OpenAIRealtimeServer(
+            options, is_beta_client=is_beta_client, model=model, tag=tag
+        )
+        self._outbox = Outbox(
+            world.alarm,
+            world.now_ns,
+            link.send_now,
+            jitter_ns=round(behaviour.jitter_ms * 1_000_000),
+            seed=behaviour.seed,
+        )
+        self._stage: _Stage | None = None
+        self._has_greeted = False
+        self._is_closed = False
+        self._odd = b""
+
+    def start(self) -> None:
+        """Speak first, as this protocol's servers do."""
+        self._note({"type": "connected", "at": self._world.now_ns(),
+                    "behaviour": self._knobs.model_dump(exclude_defaults=True)})  # fmt: skip
+        if not self._knobs.mute:
+            self._outbox.say(self._server.created())
+
+    def on_message(self, data: str | bytes, arrival: Instant) -> None:
+        """Take one message of the client."""
+        if self._is_closed:
+            return
+        events = self._server.receive(data)
+        if self._knobs.mute:
+            return
+        self._outbox.say(self._server.take_replies())
+        for event in events:
+            self._on_event(event, arrival)
+
+    def _on_event(self, event: ClientEvent, arrival: Instant) -> None:
+        match event:
+            case SessionUpdated():
+                self._greet_later()
+            case AudioAppended(data):
+                self._greet_later()
+                self._on_audio(data, arrival)
+            case TruncateRequested(item_id, audio_end_ms):
+                self._note({"type": "truncated", "item": item_id, "audio_end_ms": audio_end_ms,
+                            "at": arrival.at})  # fmt: skip
+            case AudioCleared():
+                pass
+            case AudioCommitted():
+                self._settled().floor.commit()
+            case ToolOutput(call_id, output):
+                self._note({"type": "tool_output", "call": call_id, "at": arrival.at})
+                self._settled().floor.tool_output(output)
+            case ResponseRequested():
+                self._settled().floor.respond()
+            case CancelRequested(response_id):
+                self._settled().floor.cancel(response_id)
+
+    def _settled(self) -> _Stage:
+        if self._stage is None:
+            self._stage = _Stage(self._world, self._knobs, self._server, self._outbox, self._note)
+            self._stage.speaker.start()
+        return self._stage
+
+    def _greet_later(self) -> None:
+        if self._has_greeted:
+            return
+        self._has_greeted = True
+
+        def greet() -> None:
+            stage = self._settled()
+            if self._knobs.greeting:
+                stage.floor.greet()
+
+        delay = round(self._knobs.greeting_delay * NS_PER_S)
+        self._outbox.call(self._world.now_ns() + delay, greet)
+
+    def _on_audio(self, data: bytes, arrival: Instant) -> None:
+        stage = self._settled()
+        if stage.ears.tape.started is None:
+            self._note({"type": "stream_started", "lo": arrival.lo, "hi": arrival.hi})
+            self._plan_faults(arrival.at)
+        for heard in stage.ears.feed(self._decoded(data), arrival):
+            self._note({"type": heard.kind, "sample": heard.position})
+            stage.floor.hear(heard)
+        self._log_utterances(stage)
+
+    def _decoded(self, data: bytes) -> Pcm:
+        codec = self._server.input_format[0]
+        if codec != "pcm_s16le":
+            return g711.decode(data, codec)
+        data = self._odd + data
+        whole = len(data) // 2 * 2
+        self._odd = data[whole:]
+        return np.frombuffer(data[:whole], dtype="<i2").astype(np.int16)
+
+    def _log_utterances(self, stage: _Stage, *, is_end: bool = False) -> None:
+        utterances = stage.ears.utterances
+        while stage.n_logged < len(utterances):
+            utterance = utterances[stage.n_logged]
+            if not is_end and not _is_heard_out(utterance, stage.ears):
+                return
+            if utterance.start < utterance.end:
+                stage.ledger.utterance(stage.n_logged, utterance)
+            stage.n_logged += 1
+
+    def _plan_faults(self, start: int) -> None:
+        knobs = self._knobs
+        for after, act in (
+            (knobs.close_at, self._link.close_now),
+            (knobs.abort_at, self._link.abort_now),
+        ):
+            if after is not None:
+                self._outbox.call(start + round(after * NS_PER_S), act)
+        if knobs.fault is not None:
+            at = start + round(knobs.fault_at * NS_PER_S)
+            self._outbox.call(at, lambda: self._commit_fault(str(knobs.fault)))
+
+    def _commit_fault(self, name: str) -> None:
+        self._note({"type": "fault", "name": name, "at": self._world.now_ns()})
+        if name == "odd_audio":
+            self._settled().floor.make_next_odd()
+        else:
+            self._outbox.say(FAULTS[name](self._server))
+
+    def closed(self) -> None:
+        """Close the books; harmless when repeated."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._outbox.close()
+        if self._stage is not None:
+            self._stage.ears.finish()
+            self._log_utterances(self._stage, is_end=True)
+            self._stage.ledger.close()
+        self._note({"type": "closed", "at": self._world.now_ns()})
+
+
+def _is_heard_out(utterance: Utterance, ears: Ears) -> bool:
+    if utterance.match is not None:
+        return ears.tape.length >= utterance.end
+    return utterance not in ears.open_turn and utterance is not ears.going_on

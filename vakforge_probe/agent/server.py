@@ -1,0 +1,182 @@
+"""The reference agent as a server: one behaviour, many connections, one truth log."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import ssl as tls
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import parse_qsl, urlsplit
+
+from websockets.asyncio.server import Server, ServerConnection
+from websockets.asyncio.server import serve as serve_websocket
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from vakforge_probe.agent.behaviour import Behaviour
+from vakforge_probe.agent.call import AgentCall, World
+from vakforge_probe.agent.clips import ClipStore
+from vakforge_probe.agent.dialogue import NEEDED
+from vakforge_probe.agent.listener import AgentConnection, bind
+from vakforge_probe.agent.matching import ClipIndex
+from vakforge_probe.agent.truthlog import TruthLog
+from vakforge_probe.errors import ConfigError
+from vakforge_probe.net.alarm import Alarm
+from vakforge_probe.net.clock import now_ns_of
+from vakforge_probe.protocol.openai_names import BETA_HEADER
+
+__all__ = ["PATHS", "AgentServer", "serve"]
+
+PATHS = ("/", "/v1/realtime")
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+
+class AgentServer:
+    """A running agent; close it, or use it as an asynchronous context."""
+
+    def __init__(self, server: Server, truth: TruthLog, *, is_tls: bool) -> None:
+        self._server, self._truth = server, truth
+        self._scheme = "wss" if is_tls else "ws"
+
+    @property
+    def host(self) -> str:
+        """Address that it listens on."""
+        return str(next(iter(self._server.sockets)).getsockname()[0])
+
+    @property
+    def port(self) -> int:
+        """Port that it listens on."""
+        return int(next(iter(self._server.sockets)).getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """URL to dial; knobs go into its query."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self._scheme}://{host}:{self.port}/v1/realtime"
+
+    async def serve_forever(self) -> None:
+        """Serve until cancelled."""
+        await self._server.serve_forever()
+
+    async def close(self) -> None:
+        """Close all connections and the truth log."""
+        self._server.close()
+        await self._server.wait_closed()
+        self._truth.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class _Desk:
+    """Takes connections in: checks what they ask for, and runs a call on each."""
+
+    def __init__(self, behaviour: Behaviour, world: World, truth: TruthLog) -> None:
+        self._behaviour, self._world, self._truth = behaviour, world, truth
+        self._count = itertools.count(1)
+
+    def refuse(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Return the refusal of a handshake, None to accept it."""
+        url = urlsplit(request.path)
+        if url.path not in PATHS:
+            return connection.respond(404, f"no agent here; try {PATHS[-1]}\n")
+        try:
+            behaviour = self._asked(request)
+        except ConfigError as error:
+            return connection.respond(400, f"{error}\n")
+        if behaviour.refuse is not None:
+            return connection.respond(behaviour.refuse, "refused as asked\n")
+        return None
+
+    def _asked(self, request: Request) -> Behaviour:
+        pairs = parse_qsl(urlsplit(request.path).query, keep_blank_values=True)
+        if len(dict(pairs)) != len(pairs):
+            raise ConfigError("a knob is set twice in the URL")
+        return self._behaviour.overridden(dict(pairs))
+
+    async def run(self, connection: ServerConnection) -> None:
+        """Run one call on an accepted connection until it is closed."""
+        request = connection.request
+        if request is None or not isinstance(connection, AgentConnection):
+            raise TypeError("not a connection of this server")
+        query = dict(parse_qsl(urlsplit(request.path).query))
+        # Query of the probe's choice: a caller that wants to find its lines may name its call.
+        tag = str(next(self._count))
+        call = AgentCall(
+            self._world,
+            self._asked(request),
+            connection,
+            lambda obj: self._truth.note(tag, obj),
+            tag=tag,
+            is_beta_client=request.headers.get(BETA_HEADER[0]) == BETA_HEADER[1],
+            model=query.get("model", "reference"),
+        )
+        call.start()
+        connection.listen(call.on_message)
+        try:
+            await connection.wait_closed()
+        finally:
+            call.closed()
+
+
+def _subprotocol(
+    connection: ServerConnection, offered: Sequence[Subprotocol]
+) -> Subprotocol | None:
+    return next((name for name in offered if name == "realtime"), None)
+
+
+async def serve(
+    behaviour: Behaviour,
+    host: str,
+    port: int,
+    truth: Path | None,
+    clips_root: Path,
+    *,
+    ssl: tls.SSLContext | None = None,
+) -> AgentServer:
+    """Start the agent on `host`:`port` (0: any free port).
+
+    Parameters
+    ----------
+    truth
+        File that the truth log is appended to; None: no log.
+    clips_root
+        Folder with the clips; its ``agent`` group is the agent's voice.
+
+    Raises
+    ------
+    ConfigError
+        If a clip that the agent needs is missing or damaged.
+    OSError
+        If the address cannot be listened on.
+    """
+    loop = asyncio.get_running_loop()
+    store = ClipStore(clips_root)
+    store.require((*NEEDED, behaviour.say) if behaviour.say else NEEDED)
+    now_ns, alarm = now_ns_of(loop), Alarm.of(loop)
+    log = TruthLog(truth, alarm, now_ns)
+    desk = _Desk(behaviour, World(store, ClipIndex(store.callers()), alarm, now_ns), log)
+    server = await serve_websocket(
+        desk.run,
+        process_request=desk.refuse,
+        select_subprotocol=_subprotocol,
+        create_connection=AgentConnection,
+        compression=None,
+        ping_interval=None,
+        max_size=MAX_MESSAGE_BYTES,
+        close_timeout=1,
+        sock=bind(loop, host, port),
+        ssl=ssl,
+    )
+    return AgentServer(server, log, is_tls=ssl is not None)
