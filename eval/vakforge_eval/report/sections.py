@@ -1,0 +1,254 @@
+"""Layout of sections 1 to 3: summary, where it got better or worse, breakdowns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vakforge_eval.report import phrases
+from vakforge_eval.report.page import Block, Cell, Column, Note, Section, Table
+
+__all__ = [
+    "breakdown_section",
+    "change_cell",
+    "change_section",
+    "from_to",
+    "is_headline",
+    "summary_section",
+    "summary_table",
+    "value_text",
+]
+
+Row = Mapping[str, Any]
+
+_ARROWS = {"lower": {"better": "▼", "worse": "▲"}, "higher": {"better": "▲", "worse": "▼"}}
+_APART = frozenset({"transport", "self"})
+# The specification's own latency metrics, and the one a caller feels.
+_SPECIFIED = ("ttft", "ttfa", "ttfa_heard", "total_response")
+
+
+def is_headline(row: Row) -> bool:
+    """Whether a row belongs into the summary: what describes the probe has its own table."""
+    return row.get("group") not in _APART
+
+
+def value_text(cell: Row | None, unit: str) -> str:
+    """Return a cell's headline statistic in words, with its error bound."""
+    if cell is None:
+        return phrases.NONE
+    if "hits" in cell:
+        return phrases.rate(cell)
+    return phrases.stat(cell.get("p50"), unit, cell.get("bound"))
+
+
+def from_to(row: Row, systems: Sequence[str]) -> str:
+    """Return ``base → tuned`` in words; with one system its value alone."""
+    return " → ".join(value_text(row["systems"].get(name), row["unit"]) for name in systems)
+
+
+def change_cell(row: Row) -> Cell:
+    """Return the signed change, with an arrow and a word only where a direction may be shown."""
+    delta, direction = row.get("delta"), row["direction"]
+    if isinstance(delta, Mapping):
+        return Cell(phrases.stat(delta, row["unit"]))
+    if delta is None:
+        return Cell(phrases.NONE)
+    text = phrases.signed(delta, row["unit"])
+    if direction is None:
+        return Cell(text)
+    return Cell(f"{text} {_ARROWS[row['better']][direction]} {direction}", tone=direction)
+
+
+def _n_text(row: Row, systems: Sequence[str]) -> str:
+    cells = [row["systems"].get(name) or {} for name in systems]
+    numbers = [str(cell.get("total", cell.get("n", 0))) for cell in cells]
+    return numbers[0] if len(set(numbers)) == 1 else " → ".join(numbers)
+
+
+def _clusters_text(row: Row, systems: Sequence[str]) -> str:
+    cells = [row["systems"].get(name) or {} for name in systems]
+    numbers = [str(k) for cell in cells if (k := cell.get("clusters")) is not None]
+    if not numbers:
+        return ""
+    unique = numbers[:1] if len(set(numbers)) == 1 else numbers
+    return f"in {' → '.join(unique)} clusters" if unique != ["1"] else "in 1 cluster"
+
+
+def _span_text(row: Row) -> str:
+    """Return what a metric runs from and to."""
+    if not row.get("start"):
+        return phrases.NONE
+    return f"{row['start']} → {row['stop']}" if row.get("stop") else str(row["start"])
+
+
+def _ci_text(row: Row, systems: Sequence[str]) -> str:
+    """Return the interval of the change, or of the only system's value."""
+    if len(systems) > 1:
+        return phrases.interval(row.get("delta_ci"), row["unit"], of_change=True)
+    cell = row["systems"].get(systems[0]) or {}
+    ends = cell.get("ci") if "hits" in cell else cell.get("p50_ci")
+    return phrases.interval(ends, row["unit"])
+
+
+def _badges(row: Row, *, hidden: str = "") -> tuple[tuple[str, str], ...]:
+    return tuple((b["kind"], b["text"]) for b in row["badges"] if b["kind"] != hidden)
+
+
+def _summary_cells(row: Row, systems: Sequence[str]) -> tuple[Cell, ...]:
+    better = f"{row['better']} is better" if row["better"] in _ARROWS else ""
+    return (
+        Cell(row["metric"], better),
+        Cell(_span_text(row)),
+        *(Cell(value_text(row["systems"].get(name), row["unit"])) for name in systems),
+        *((change_cell(row),) if len(systems) > 1 else ()),
+        Cell(_ci_text(row, systems)),
+        Cell(_n_text(row, systems), _clusters_text(row, systems)),
+        Cell("", badges=_badges(row)),
+    )
+
+
+def summary_table(document: Row) -> Table:
+    """Return the summary as a table; the terminal prints exactly this."""
+    systems = document["systems"]
+    rows = [row for row in document["summary"] if is_headline(row)]
+    is_pair = len(systems) > 1
+    columns = (
+        Column("metric", "name"),
+        Column("from → to"),
+        *(
+            Column(f"{name}{' →' if is_pair and i == 0 else ''}", "number")
+            for i, name in enumerate(systems)
+        ),
+        *((Column("change", "number"),) if is_pair else ()),
+        Column("95 % interval", "number"),
+        Column("n", "number"),
+        Column("notes"),
+    )
+    note = (
+        "Times are medians (p50, nearest rank) with ± their worst-case measurement error; "
+        + ("the interval is that of the change. " if is_pair else "")
+        + "p95 and the spread are in section 4, definitions in section 6."
+    )
+    return Table("", columns, [_summary_cells(row, systems) for row in rows], note)
+
+
+def _withheld_note(document: Row) -> list[Note]:
+    """Say why rows with a change show no direction."""
+    reasons: dict[str, list[str]] = {}
+    for row in document["summary"]:
+        if is_headline(row) and row["direction_withheld"] and row.get("delta") is not None:
+            reasons.setdefault(row["direction_withheld"], []).append(row["metric"])
+    if not reasons:
+        return []
+    words = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
+    return [Note(f"No direction is shown where it would not be sound: {words}.")]
+
+
+def summary_section(document: Row) -> Section:
+    """Return section 1."""
+    table = summary_table(document)
+    if not table.rows:
+        return Section("summary", "Summary", [Note("No metric was computed.")])
+    notes = _withheld_note(document) if len(document["systems"]) > 1 else []
+    return Section("summary", "Summary", [table, *notes])
+
+
+def _slice_name(part: Row) -> str:
+    return f"{phrases.reason(part['by'])}: {part['value']}"
+
+
+def _change_row(change: Row, systems: Sequence[str]) -> tuple[Cell, ...]:
+    row = change["row"]
+    part = phrases.NONE if change["relative"] is None else phrases.relative(change["relative"])
+    same = ", ".join(f"{phrases.reason(o['by'])} {o['value']}" for o in change["same_turns"])
+    return (
+        Cell(_slice_name(change), f"same turns: {same}" if same else ""),
+        Cell(row["metric"]),
+        *(Cell(value_text(row["systems"].get(name), row["unit"])) for name in systems),
+        change_cell(row),
+        Cell(part),
+        Cell(_ci_text(row, systems)),
+        Cell(_n_text(row, systems)),
+        Cell("", badges=_badges(row, hidden="max")),
+    )
+
+
+def change_section(document: Row) -> Section:
+    """Return section 2."""
+    changes, systems = document["changes"], document["systems"]
+    title = "Where it got better and worse"
+    if changes["reason"]:
+        return Section("changes", title, [Note(_sentence(changes["reason"]))])
+    columns = (
+        Column("slice", "name"),
+        Column("metric", "name"),
+        *(Column(name, "number") for name in systems),
+        Column("change", "number"),
+        Column("relative", "number"),
+        Column("95 % interval", "number"),
+        Column("n", "number"),
+        Column("notes"),
+    )
+    blocks: list[Block] = []
+    for key, name in (("improvements", "Top improvements"), ("regressions", "Top regressions")):
+        rows = [_change_row(change, systems) for change in changes[key]]
+        blocks.append(Table(name, columns, rows) if rows else Note("None.", name))
+    note = (
+        "Each slice is listed once, with the metric that moved most. A slice without an arrow "
+        "moved by less than can be told from chance."
+    )
+    return Section("changes", title, [*blocks, Note(note)])
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def _shown(summary: Sequence[Row]) -> list[Row]:
+    """Return the rows that a breakdown shows: the specification's metrics, else the first four."""
+    by_name = {row["metric"]: row for row in summary if is_headline(row)}
+    chosen = [by_name[name] for name in _SPECIFIED if name in by_name]
+    return chosen or list(by_name.values())[: len(_SPECIFIED)]
+
+
+def _breakdown_table(part: Row, systems: Sequence[str]) -> Table:
+    columns = (
+        Column(phrases.reason(part["by"]), "name"),
+        Column("metric", "name"),
+        *(Column(name, "number") for name in systems),
+        *((Column("change", "number"),) if len(systems) > 1 else ()),
+        Column("95 % interval", "number"),
+        Column("n", "number"),
+        Column("notes"),
+    )
+    rows = []
+    for piece in part["slices"]:
+        for i, row in enumerate(_shown(piece["summary"])):
+            rows.append(
+                (
+                    Cell(str(piece["value"]) if i == 0 else ""),
+                    Cell(row["metric"]),
+                    *(Cell(value_text(row["systems"].get(n), row["unit"])) for n in systems),
+                    *((change_cell(row),) if len(systems) > 1 else ()),
+                    Cell(_ci_text(row, systems)),
+                    Cell(_n_text(row, systems)),
+                    # No p95 is shown here, so its label would only confuse.
+                    Cell("", badges=_badges(row, hidden="max")),
+                )
+            )
+    return Table(f"By {phrases.reason(part['by'])}", columns, rows)
+
+
+def breakdown_section(document: Row) -> Section:
+    """Return section 3; a dimension with one value is a sentence, not the summary again."""
+    blocks: list[Block] = []
+    for part in document["breakdowns"]:
+        title = f"By {phrases.reason(part['by'])}"
+        if part["reason"]:
+            blocks.append(Note(_sentence(part["reason"]), title))
+        elif len(part["slices"]) == 1:
+            value = part["slices"][0]["value"]
+            blocks.append(Note(f"All turns: {value}. The summary is this slice.", title))
+        else:
+            blocks.append(_breakdown_table(part, document["systems"]))
+    return Section("breakdowns", "Breakdowns", blocks)

@@ -1,0 +1,139 @@
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vakforge_eval.report.markdown_writer import escape, to_markdown
+
+Row = dict[str, Any]
+GOLDEN = Path(__file__).with_name("golden") / "tiny.md"
+SECTIONS = [
+    "## 1. Summary",
+    "## 2. Where it got better and worse",
+    "## 3. Breakdowns",
+    "## 4. Latency",
+    "## 5. Samples",
+    "## 6. Provenance",
+]
+
+
+def headings(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("## ")]
+
+
+def test_a_small_report_reads_as_agreed(tiny: Row) -> None:
+    assert to_markdown(tiny) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_six_sections_stand_in_the_specified_order(document: Row, single: Row) -> None:
+    assert headings(to_markdown(document)) == SECTIONS
+    assert headings(to_markdown(single)) == SECTIONS
+
+
+def test_a_report_of_nothing_still_has_six_sections_that_say_why(
+    rebuild: Callable[..., Row],
+) -> None:
+    empty = rebuild(
+        summary=[], turns=[], calls=[], breakdowns=[], samples=[], provenance={}, hardware=None
+    )
+    text = to_markdown(empty)
+    assert headings(text) == SECTIONS
+    assert "> **Nothing was measured: this report holds no number.**" in text
+    for reason in (
+        "No metric was computed.",
+        "No slice was scored.",
+        "No latency metric was computed.",
+        "No call recorded its transport.",
+        "not stated",
+        "not used",
+        "none used",
+        "No turn with text or audio to show.",
+    ):
+        assert reason in text
+
+
+def test_every_row_of_a_table_has_its_columns_and_its_width(document: Row) -> None:
+    text = to_markdown(document)
+    tables = re.findall(r"(?:^\|.*\|$\n)+", text, flags=re.MULTILINE)
+    assert len(tables) >= 8
+    for table in tables:
+        rows = table.splitlines()
+        counts = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
+        assert len(counts) == 1
+        # Devanagari vowel signs take no column of their own.
+        if table.isascii() or not re.search("[\u0900-\u097f]", table):
+            assert len({len(row) for row in rows}) == 1
+
+
+def test_a_change_shows_its_sign_direction_and_interval(document: Row) -> None:
+    line = next(x for x in to_markdown(document).splitlines() if x.startswith("| ttfa (lower"))
+    assert re.search(r"−\d+(\.\d)? ms ▼ better", line)
+    assert re.search(r"\[−\d+, −\d+\]", line)
+    assert "low-n; early 1 → 0; no reply 1 → 0; invalid 0 → 1" in line
+
+
+def test_a_withheld_direction_is_explained(document: Row) -> None:
+    assert "early_rate (the interval contains 0)" in to_markdown(document)
+
+
+def test_samples_link_to_audio_where_there_is_some(document: Row) -> None:
+    assert "[audio](calls/tuned-0/agent.wav)" in to_markdown(document)
+
+
+def test_samples_without_audio_say_so(rebuild: Callable[..., Row], inputs: Row) -> None:
+    samples = inputs["samples"][1:2]
+    assert "Audio: not rendered in this report" in to_markdown(rebuild(samples=samples))
+
+
+def test_a_missing_answer_is_said_not_left_out(rebuild: Callable[..., Row], inputs: Row) -> None:
+    samples = inputs["samples"][:1]
+    del samples[0]["answers"]["base"]
+    assert "- base: no answer for this turn" in to_markdown(rebuild(samples=samples))
+
+
+def test_transport_shows_the_worst_call_and_what_differed(document: Row) -> None:
+    document["calls"][0]["transport"]["stamp_source"] = "loop"
+    text = to_markdown(document)
+    assert "kernel (11 calls), loop (1 call)" in text
+    assert re.search(r"\| frames late +\| 0 +\| 1 +\|", text)
+
+
+def test_transport_metrics_that_scoring_summarised_have_their_own_table(
+    rebuild: Callable[..., Row], inputs: Row
+) -> None:
+    extra = {**inputs["summary"][0], "metric": "send_lateness", "group": "self"}
+    text = to_markdown(rebuild(summary=[*inputs["summary"], extra]))
+    assert "Transport and self, over calls" in text
+    assert "send_lateness (lower" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("a|b", r"a\|b"),
+        ("`code`", r"\`code\`"),
+        ("[x](http://y)", r"\[x\](http:\//y)"),
+        ("<b> & c", "&lt;b&gt; &amp; c"),
+        ("*a* __b__", r"\*a\* \_\_b\_\_"),
+        ("ttfa_heard", "ttfa_heard"),
+        ("$5 {{x}} ~~s~~", r"\$5 \{\{x\}\} \~\~s\~\~"),
+        ("www.example.test", r"www\.example.test"),
+        ("[−160, −80]", "[−160, −80]"),
+        ("[1](x)", r"\[1\](x)"),
+        ("[1]: x", r"\[1\]: x"),
+        (" # heading", r"\# heading"),
+        ("- item", r"\- item"),
+        ("1. item", r"1\. item"),
+        ("1 item", "1 item"),
+    ],
+)
+def test_foreign_text_is_literal(text: str, literal: str) -> None:
+    assert escape(text) == literal
+
+
+def test_long_cells_are_cut(rebuild: Callable[..., Row]) -> None:
+    text = to_markdown(rebuild(provenance={"config_hash": "x" * 500}))
+    assert "x" * 59 + "…" in text
+    assert "x" * 60 not in text
