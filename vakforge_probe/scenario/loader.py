@@ -159,6 +159,8 @@ def _config_error(error: ValidationError, source: Source) -> ConfigError:
         nearest = _nearest_step_key(fault["input"])
     elif fault["type"] == "missing":
         path, value, message = (*path, fault["loc"][-1]), None, "is missing"
+    elif fault["type"] == "model_type":
+        message = "must be a mapping"
     if isinstance(value, dict | list):
         value = None
     return source.error(path, message, value=value, nearest=nearest)

@@ -90,7 +90,7 @@ def _clip_id(file: Path, root: Path | None) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m vakforge_probe.scenario.sidecar",
-        description="Write NAME.json beside each clip: what it is, and where in it somebody speaks.",
+        description="Write NAME.json beside each clip: what it is, and where in it is speech.",
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="mono FLAC or WAV")
     parser.add_argument("--licence", required=True, help="licence, or the consent it rests on")

@@ -12,7 +12,7 @@ from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S
 
 __all__ = ["DURATION", "Duration", "parse_duration"]
 
-DURATION = r"\d{1,7}(?:\.\d{1,6})? (?:ms|s)"
+DURATION = r"[0-9]{1,7}(?:\.[0-9]{1,6})? (?:ms|s)"
 """The pattern of an unsigned duration, without anchors."""
 
 _DURATION = re.compile(DURATION)

@@ -30,11 +30,11 @@ _SURPRISES = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
         (r"(?i:y|n|yes|no|on|off|true|false)", "YAML 1.1 takes it for a truth value"),
-        (r"[-+]?\d[\d_]*(?::[0-5]?\d)+(?:\.[\d_]*)?", "YAML 1.1 takes it for a base-60 number"),
-        (r"[-+]?0(?:[\d_]+|[xob][\da-fA-F_]+)", "YAML 1.1 takes it for an octal or other number"),
-        (r"[-+]?\d[\d_]*_[\d_]*", "YAML 1.1 takes it for a number"),
+        (r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?", "YAML 1.1 takes it for base 60"),
+        (r"[-+]?0(?:[0-9_]+|[xob][0-9a-fA-F_]+)", "YAML 1.1 takes it for an octal or other number"),
+        (r"[-+]?[0-9][0-9_]*_[0-9_]*", "YAML 1.1 takes it for a number"),
         (r"[-+]?\.(?i:inf|nan)", "it is no finite number"),
-        (r"[-+]?(?:\d+\.?|\d*\.\d+)(?:[eE][-+]?\d+)?", "it is an unclear number"),
+        (r"[-+]?(?:[0-9]+\.?|[0-9]*\.[0-9]+)(?:[eE][-+]?[0-9]+)?", "it is an unclear number"),
         (r"<<|=", "merge keys and value keys are not supported"),
     )
 )
