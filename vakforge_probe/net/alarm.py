@@ -8,10 +8,8 @@ systems without timerfd its own timers have to do.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import heapq
 import itertools
-import os
 import sys
 import weakref
 from abc import ABC, abstractmethod
@@ -20,6 +18,7 @@ from typing import Protocol
 
 from vakforge_eval.timeline.instant import NS_PER_S
 from vakforge_probe.net.clock import is_virtual, now_ns_of
+from vakforge_probe.net.timerfd import TimerFd
 from vakforge_probe.net.virtual import VirtualLoop
 
 __all__ = ["Alarm", "Handle"]
@@ -115,7 +114,7 @@ class _TimerFdAlarm(Alarm):
         self._order = itertools.count()
         self._armed: int | None = None
         self._n_cancelled = 0
-        timer = _TimerFd()
+        timer = TimerFd()
         self._timer = weakref.ref(timer)
         # The reader is the only owner: when the loop is closed the descriptor goes with it.
         loop.add_reader(timer.fd, self._ring, timer)
@@ -142,7 +141,7 @@ class _TimerFdAlarm(Alarm):
         self._armed = ns
         timer.set(ns)
 
-    def _ring(self, timer: _TimerFd) -> None:
+    def _ring(self, timer: TimerFd) -> None:
         if not timer.expired():
             return  # re-armed for later since the loop saw it ready
         self._armed = None
@@ -168,56 +167,3 @@ class _TimerFdAlarm(Alarm):
             self._loop.call_exception_handler(
                 {"message": "exception in an alarm callback", "exception": error}
             )
-
-
-class _TimerFd:
-    """A kernel timer on the monotonic clock that reads like a file."""
-
-    def __init__(self) -> None:
-        self.fd = _timerfd_create()
-        weakref.finalize(self, os.close, self.fd)
-
-    def set(self, ns: int) -> None:
-        # Zero would disarm the timer; any past instant makes it fire at once.
-        _timerfd_settime(self.fd, max(ns, 1))
-
-    def expired(self) -> bool:
-        try:
-            os.read(self.fd, 8)
-        except BlockingIOError:
-            return False
-        return True
-
-
-_CLOCK_MONOTONIC = 1
-_TFD_TIMER_ABSTIME = 1
-
-if sys.version_info >= (3, 13):
-
-    def _timerfd_create() -> int:
-        return os.timerfd_create(_CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
-
-    def _timerfd_settime(fd: int, ns: int) -> None:
-        os.timerfd_settime_ns(fd, flags=_TFD_TIMER_ABSTIME, initial=ns)
-
-else:
-    _LIBC = ctypes.CDLL(None, use_errno=True)
-
-    class _ItimerSpec(ctypes.Structure):
-        _fields_ = (
-            ("interval_s", ctypes.c_long),
-            ("interval_ns", ctypes.c_long),
-            ("value_s", ctypes.c_long),
-            ("value_ns", ctypes.c_long),
-        )
-
-    def _timerfd_create() -> int:
-        fd = int(_LIBC.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
-        if fd < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create")
-        return fd
-
-    def _timerfd_settime(fd: int, ns: int) -> None:
-        spec = _ItimerSpec(0, 0, *divmod(ns, NS_PER_S))
-        if _LIBC.timerfd_settime(fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None) != 0:
-            raise OSError(ctypes.get_errno(), "timerfd_settime")

@@ -7,7 +7,7 @@ import struct
 import sys
 from typing import NamedTuple
 
-__all__ = ["TcpInfo", "tcp_info"]
+__all__ = ["TcpInfo", "n_out_of_order", "tcp_info"]
 
 # bytes_received, notsent_bytes, bytes_sent, bytes_retrans, rcv_ooopack of `struct tcp_info`.
 _FIELDS = struct.Struct("=128xQ8xI52xQQ8xI")
@@ -39,3 +39,9 @@ def tcp_info(sock: socket.socket) -> TcpInfo | None:
     except OSError:
         return None
     return TcpInfo(*_FIELDS.unpack(raw)) if len(raw) == _FIELDS.size else None
+
+
+def n_out_of_order(sock: socket.socket) -> int:
+    """Return how many segments have come out of order; 0 where the system does not count them."""
+    info = tcp_info(sock)
+    return 0 if info is None else info.segments_out_of_order
