@@ -35,6 +35,7 @@ __all__ = [
     "HEADER",
     "INDEX",
     "LENGTH",
+    "MAX_NS",
     "PARTIAL_SUFFIX",
     "SCENARIO",
     "USER_WIRE",
@@ -58,6 +59,9 @@ PARTIAL_SUFFIX = ".partial"
 
 WIRE_FILES = {Direction.USER: USER_WIRE, Direction.AGENT: AGENT_WIRE}
 
+MAX_NS = 1 << 62
+"""146 years: no monotonic clock is beyond, and sums of two still fit into 64 bits."""
+
 LENGTH = struct.Struct("<I")
 """The length before each payload of a wire file."""
 
@@ -70,11 +74,11 @@ class CaptureBounds:
     scenario_bytes: int = 16 << 20
     frames_bytes: int = 256 << 20
     """4 million messages: half an hour at over 2,000 a second."""
-    wire_bytes: int = 4 << 30
+    wire_bytes: int = 1 << 30
     """Mapped, never read whole."""
     message_bytes: int = 64 << 20
-    events_bytes: int = 512 << 20
-    n_events: int = 2_000_000
+    events_bytes: int = 256 << 20
+    n_events: int = 1_000_000
     line_bytes: int = 32 << 20
     audio_s: float = 3600.0
     """Agent audio decoded of one call: twice the longest call, since it may come ahead."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from vakforge_eval.capture import strict_json
 from vakforge_eval.capture.errors import CaptureError
-from vakforge_eval.capture.files import map_file, open_file, read_file
+from vakforge_eval.capture.files import open_file, read_file
 from vakforge_eval.capture.format import (
     AGENT_WIRE,
     DATA_FILES,
@@ -24,17 +24,13 @@ from vakforge_eval.capture.format import (
     FRAMES,
     HEADER,
     INDEX,
-    LENGTH,
     PARTIAL_SUFFIX,
     SCENARIO,
     USER_WIRE,
-    WIRE_FILES,
     CaptureBounds,
-    decode_line,
 )
+from vakforge_eval.capture.scan import whole_lines, whole_messages
 from vakforge_eval.capture.seal import final_path, hash_file, seal, sync_folder
-from vakforge_eval.timeline.records import RECORD_SIZE, Direction, crc_of, unpack
-from vakforge_eval.timeline.script import Script
 
 __all__ = ["Recovery", "cut_to_whole", "recover"]
 
@@ -109,8 +105,8 @@ def cut_to_whole(partial: Path, bounds: CaptureBounds | None = None) -> Recovery
         If the disk refuses.
     """
     bounds = bounds or CaptureBounds()
-    n_messages, keep = _whole_messages(partial, bounds)
-    n_events, keep[EVENTS] = _whole_lines(partial, bounds)
+    n_messages, keep = whole_messages(partial, bounds)
+    n_events, keep[EVENTS] = whole_lines(partial, bounds)
     cut: dict[str, int] = {}
     for name in _GROWING:
         fd, size = open_file(partial / name, bounds.of(name), os.O_RDWR)
@@ -141,11 +137,11 @@ def _finish(partial: Path, bounds: CaptureBounds) -> Recovery:
 
 
 def _check_heads(partial: Path, bounds: CaptureBounds) -> None:
-    try:
-        strict_json.loads(read_file(partial / HEADER, bounds.of(HEADER)))
-        Script.model_validate(strict_json.loads(read_file(partial / SCENARIO, bounds.of(SCENARIO))))
-    except ValueError as error:
-        raise CaptureError(f"{partial}: torn before the call began: {error}") from error
+    for name in (HEADER, SCENARIO):
+        try:
+            strict_json.loads(read_file(partial / name, bounds.of(name)))
+        except (CaptureError, ValueError) as error:
+            raise CaptureError(f"{partial}: torn before the call began: {error}") from error
 
 
 @contextmanager
@@ -168,43 +164,3 @@ def _is_sealed(partial: Path, bounds: CaptureBounds) -> bool:
         return bool(index["files"] == {name: hash_file(partial / name) for name in DATA_FILES})
     except (CaptureError, ValueError, KeyError, TypeError):
         return False
-
-
-def _whole_messages(partial: Path, bounds: CaptureBounds) -> tuple[int, dict[str, int]]:
-    """Return how many records hold, and how many bytes of each file they cover."""
-    wires = {d: map_file(partial / name, bounds.of(name)) for d, name in WIRE_FILES.items()}
-    frames = map_file(partial / FRAMES, bounds.of(FRAMES))
-    ends = dict.fromkeys(Direction, 0)
-    seqs = dict.fromkeys(Direction, 0)
-    n = 0
-    for at in range(0, len(frames) - RECORD_SIZE + 1, RECORD_SIZE):
-        head = frames[at : at + RECORD_SIZE]
-        record, crc = unpack(head)
-        if record.direction not in wires:
-            break
-        direction = Direction(record.direction)
-        wire, begin = wires[direction], ends[direction] + LENGTH.size
-        end = begin + record.length
-        if record.offset != begin or record.seq != seqs[direction] or end > len(wire):
-            break
-        length = LENGTH.unpack_from(wire, begin - LENGTH.size)[0]
-        if length != record.length or crc_of(head, wire[begin:end]) != crc:
-            break
-        ends[direction], seqs[direction], n = end, record.seq + 1, n + 1
-    keep = {WIRE_FILES[d]: end for d, end in ends.items()}
-    return n, {FRAMES: n * RECORD_SIZE, **keep}
-
-
-def _whole_lines(partial: Path, bounds: CaptureBounds) -> tuple[int, int]:
-    """Return how many journal lines hold, and how many bytes they are."""
-    fd, _ = open_file(partial / EVENTS, bounds.of(EVENTS))
-    n = n_bytes = 0
-    with open(fd, "rb") as file:
-        while n < bounds.n_events:
-            line = file.readline(bounds.line_bytes)
-            try:
-                decode_line(line)
-            except ValueError:
-                break
-            n, n_bytes = n + 1, n_bytes + len(line)
-    return n, n_bytes

@@ -68,7 +68,11 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class AgentAudio:
-    """One message of agent audio: mono int16 at its native rate, with its proven arrival."""
+    """One message of agent audio: mono int16 at its native rate, with its proven arrival.
+
+    `is_corrupt` marks one that could not be decoded in whole: what could not is left out, or
+    silent where its length is known.
+    """
 
     arrival: Instant
     pcm: Pcm
@@ -76,6 +80,7 @@ class AgentAudio:
     response_id: str | None
     item_id: str | None
     seq: int
+    is_corrupt: bool = False
 
     @property
     def duration_ns(self) -> int:
