@@ -41,7 +41,6 @@ RECORDING_NAME = "sense_and_sensibility_01_austen_64kb-{}.wav"
 RATE_HZ = 24_000
 WINDOW = RATE_HZ // 100
 GATE_DBFS = -55.0
-CUT_DBFS = -56.0
 JOIN = RATE_HZ * 350 // 1000
 SHORTEST_RUN = RATE_HZ * 30 // 1000
 SILENCE_AROUND = RATE_HZ * 60 // 1000
@@ -78,18 +77,28 @@ def trailing_rms(signal: Signal) -> Signal:
     return np.asarray(np.sqrt(np.maximum(power - mean**2, 0)))
 
 
+def joined(spans: list[Span], gap: int) -> list[Span]:
+    """Spans less than `gap` apart made one."""
+    out: list[Span] = []
+    for start, end in spans:
+        if out and start - out[-1][1] < gap:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        else:
+            out.append((start, end))
+    return out
+
+
 def active_spans(signal: Signal, gate_dbfs: float, join: int = JOIN) -> list[Span]:
-    """Audible spans [start, end): at both edges the 10 ms that reach inwards meet the gate."""
+    """Audible spans [start, end): at both edges the 10 ms that reach inwards meet the gate.
+
+    A level that hovers at the gate counts as above it. Sounds too short for speech (the clicks
+    with which some voices begin) count for nothing.
+    """
     loud = np.concatenate([[False], trailing_rms(signal) >= amplitude(gate_dbfs), [False]])
     edges = np.flatnonzero(np.diff(loud.astype(np.int8)))
-    runs = [(int(a), int(b) - WINDOW + 1) for a, b in edges.reshape(-1, 2)]
-    joined: list[Span] = []
-    for start, end in runs:
-        if joined and start - joined[-1][1] < join:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return [(start, end) for start, end in joined if end - start >= SHORTEST_RUN]
+    runs = joined([(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)], WINDOW)
+    spans = [(start, stop - WINDOW + 1) for start, stop in runs if stop - start >= SHORTEST_RUN]
+    return joined(spans, join)
 
 
 def noise_floor_dbfs(signal: Signal) -> float:
@@ -144,27 +153,36 @@ def levelled(signal: Signal, strength: float) -> Signal:
     return np.asarray(signal * gain)
 
 
-def scaled_to_user_level(signal: Signal) -> Signal:
-    """Peak near -4 dBFS; a signal that would then be far from -20 dBFS RMS is levelled first."""
-    best = min(
-        (levelled(signal, strength) for strength in (0.0, 0.2, 0.4)),
-        key=lambda s: abs(db(rms(s) / np.abs(s).max()) - (USER_RMS_DBFS - USER_PEAK_DBFS)),
-    )
-    return np.asarray(best * (amplitude(USER_PEAK_DBFS) / np.abs(best).max()))
+def scaled_to_peak(signal: Signal, peak_dbfs: float) -> Signal:
+    """The signal with its largest sample at `peak_dbfs`."""
+    return np.asarray(signal * (amplitude(peak_dbfs) / np.abs(signal).max()))
 
 
-def in_silence(signal: Signal, gate: float = CUT_DBFS) -> Signal:
-    """The audible part alone, all before and after it replaced by 60 ms of digital silence."""
-    spans = active_spans(signal, gate)
-    silence = np.zeros(SILENCE_AROUND)
-    return np.concatenate([silence, signal[spans[0][0] : spans[-1][1]], silence])
+def audible_part(signal: Signal, gate_dbfs: float) -> Signal:
+    """From the first to the last sound above the gate."""
+    spans = active_spans(signal, gate_dbfs)
+    return signal[spans[0][0] : spans[-1][1]]
+
+
+def in_silence(signal: Signal) -> Signal:
+    """What can be heard, with 60 ms of digital silence on either side."""
+    return np.pad(audible_part(signal, GATE_DBFS), SILENCE_AROUND)
+
+
+def spoken_part(signal: Signal) -> Signal:
+    """The speech alone; a recording is cut where speech leaves its own room noise."""
+    even = scaled_to_peak(signal, USER_PEAK_DBFS)
+    return audible_part(even, max(GATE_DBFS, noise_floor_dbfs(even) + 10))
 
 
 def user_clip(signal: Signal) -> tuple[Pcm, list[Span]]:
-    """A caller's clip and its voiced spans, measured on the samples as shipped."""
-    level = scaled_to_user_level(signal)
-    # A recording's own room noise is above the cutting gate: cut where speech leaves the noise.
-    pcm = quantise(in_silence(level, max(CUT_DBFS, noise_floor_dbfs(level) + 10)))
+    """A caller's clip and its voiced spans, measured on the samples as shipped.
+
+    Of the peaks between -6 and -3 dBFS it gets the one that brings it nearest to -20 dBFS RMS.
+    """
+    speech = spoken_part(signal)
+    towards_rms = np.clip(USER_RMS_DBFS - db(rms(speech)), -1.9, 0.9)
+    pcm = quantise(in_silence(scaled_to_peak(speech, USER_PEAK_DBFS + float(towards_rms))))
     return pcm, active_spans(pcm / 32768, GATE_DBFS)
 
 
@@ -190,7 +208,7 @@ def hard_edges(signal: Signal) -> Signal:
 
 def agent_clip(signal: Signal) -> tuple[Pcm, list[Span]]:
     """A clip of the reference agent: one voiced span, the whole clip, by construction."""
-    even = levelled(signal / np.abs(signal).max(), 0.6)
+    even = levelled(signal, 0.6)
     cut = hard_edges(pauses_shortened(even, db(rms(even)) - 20))
     pcm = quantise(cut * amplitude(AGENT_RMS_DBFS) / rms(cut))
     assert_hard_edges(pcm)
@@ -201,7 +219,7 @@ def assert_hard_edges(pcm: Pcm) -> None:
     """Whoever measures the clip, at whatever usual gate and level, finds the same two edges."""
     signal = pcm / 32768
     limits_ms = {(AGENT_RMS_DBFS, g): 1.0 for g in (-61.0, -55.0, -49.0)}
-    limits_ms |= {(-35.0, -55.0): 1.5, (-35.0, -49.0): 5.0, (AGENT_RMS_DBFS, -38.0): 2.0}
+    limits_ms |= {(-35.0, -61.0): 1.5, (-35.0, -55.0): 1.5, (AGENT_RMS_DBFS, -38.0): 2.0}
     for (level, gate), limit_ms in limits_ms.items():
         quieter = np.rint(signal * amplitude(level - AGENT_RMS_DBFS) * 32768) / 32768
         spans = active_spans(quieter, gate, join=RATE_HZ * 250 // 1000)
@@ -275,7 +293,7 @@ def farther(signal: Signal) -> Signal:
 
 def noise_clip(signal: Signal, peak_dbfs: float) -> tuple[Pcm, list[Span]]:
     """A disturbance on the caller's line; `voiced` is where it is above the gate."""
-    pcm = quantise(in_silence(signal * amplitude(peak_dbfs) / np.abs(signal).max()))
+    pcm = quantise(in_silence(scaled_to_peak(signal, peak_dbfs)))
     return pcm, active_spans(pcm / 32768, GATE_DBFS)
 
 

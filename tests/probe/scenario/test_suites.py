@@ -10,6 +10,8 @@ from jsonschema import Draft202012Validator
 
 from vakforge_eval.timeline.call import Capabilities
 from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, Script, ScriptStep, StepKind
+from vakforge_probe.agent.clips import ClipStore
+from vakforge_probe.agent.dialogue import Dialogue
 from vakforge_probe.limits import Limits
 from vakforge_probe.scenario.anchors import AnchorKind, parse_anchor
 from vakforge_probe.scenario.compile import Compiled, compile_scenario
@@ -198,3 +200,20 @@ def test_expected_tool_arguments_satisfy_the_tools_schema() -> None:
                 if turn.expect_tool is not None and turn.expect_tool.name:
                     schema = schemas[turn.expect_tool.name]
                     Draft202012Validator(schema).validate(turn.expect_tool.arguments)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_reference_agent_calls_the_tools_that_each_turn_expects(suite: str) -> None:
+    store = ClipStore(SCENARIOS / "clips")
+    for one in compiled(suite):
+        offered = [{"name": t.name, "parameters": t.parameters} for t in one.script.tools]
+        dialogue = Dialogue(store, has_tools=True)
+        for turn in turns(one.script):
+            assert turn.expect_tool is not None
+            called = dialogue.reply(turn.text, offered).tool
+            if not turn.expect_tool.name:
+                assert called is None
+                continue
+            assert called is not None
+            assert called[0] == turn.expect_tool.name
+            assert json.loads(called[1]) == turn.expect_tool.arguments
