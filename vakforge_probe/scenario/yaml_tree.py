@@ -29,7 +29,7 @@ _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\.[0-9]{1,18}(?:e[+-]?[0-9]{1,2})?
 _SURPRISES = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
-        (r"(?i:y|n|yes|no|on|off|true|false)", "YAML 1.1 takes it for a truth value"),
+        (r"(?i:yes|no|on|off|true|false)", "YAML 1.1 takes it for a truth value"),
         (r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?", "YAML 1.1 takes it for base 60"),
         (r"[-+]?0(?:[0-9_]+|[xob][0-9a-fA-F_]+)", "YAML 1.1 takes it for an octal or other number"),
         (r"[-+]?[0-9][0-9_]*_[0-9_]*", "YAML 1.1 takes it for a number"),

@@ -68,8 +68,9 @@ def test_anchors_say_what_they_hang_on(
 
 @pytest.mark.parametrize(
     "text",
-    ["after", "agent onset", "600 ms before agent end", "-1 s", "after tool call", "after greeting ",
-     "after tool call a b", "600 ms after  agent onset", "600 after agent onset", 4.0, None],
+    ["after", "agent onset", "600 ms before agent end", "-1 s", "after tool call",
+     "after greeting ", "after tool call a b", "600 ms after  agent onset",
+     "600 after agent onset", 4.0, None],
 )  # fmt: skip
 def test_what_is_not_in_the_grammar_is_no_anchor(text: object) -> None:
     with pytest.raises(ValueError, match="is not an anchor"):

@@ -18,6 +18,14 @@ def read(text: str | bytes, **limits: int) -> Any:
     return read_yaml(data, "x.yaml", Limits(**limits)).data
 
 
+def complaint(data: bytes) -> str:
+    try:
+        read(data)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -31,6 +39,7 @@ def read(text: str | bytes, **limits: int) -> Any:
         ("a: 600 ms", {"a": "600 ms"}),
         ("a: 2026-11-30", {"a": "2026-11-30"}),
         ("a: 12#", {"a": "12#"}),
+        ("{n: 4, y: 2}", {"n": 4, "y": 2}),
         ("a: |\n  one\n  two\n", {"a": "one\ntwo\n"}),
         ("- [1, {b: c}]", [[1, {"b": "c"}]]),
         ("a: नमस्ते", {"a": "नमस्ते"}),
@@ -42,7 +51,7 @@ def test_plain_values_mean_what_they_look_like(text: str, value: object) -> None
 
 @pytest.mark.parametrize(
     "scalar",
-    ["yes", "No", "ON", "off", "y", "N", "True", "FALSE", "1:30", "190:20:30", "1:30.5", "0123",
+    ["yes", "No", "ON", "off", "True", "FALSE", "1:30", "190:20:30", "1:30.5", "0123",
      "-012", "0x1F", "0o17", "0b1", "1_000", ".inf", "-.INF", ".NaN", "+1", "1.", ".5", "1e5",
      "12345678901234567890", "<<", "="],
 )  # fmt: skip
@@ -118,15 +127,9 @@ def test_unreadable_text_is_refused_with_its_line(data: bytes, line: int) -> Non
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_data_or_a_config_error(data: bytes) -> None:
-    try:
-        read(data)
-    except ConfigError as error:
-        assert "\n" not in str(error)
+    assert "\n" not in complaint(data)
 
 
 @given(st.text(max_size=100))
 def test_any_text_is_data_or_a_config_error(text: str) -> None:
-    try:
-        read(text.encode("utf-8", "surrogatepass"))
-    except ConfigError as error:
-        assert "\x1b" not in str(error)
+    assert "\x1b" not in complaint(text.encode("utf-8", "surrogatepass"))
