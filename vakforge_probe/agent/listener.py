@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
+import struct
 from collections.abc import Callable
+from typing import Any
 
 from websockets.asyncio.server import ServerConnection
 from websockets.frames import DATA_OPCODES, Frame, Opcode
@@ -12,16 +13,9 @@ from websockets.protocol import Event, State
 
 from vakforge_eval.timeline.instant import Instant
 from vakforge_probe.net.clock import now_ns_of
+from vakforge_probe.net.stamps import ArrivalStamp, ReadStamp, read_of
 
-__all__ = ["AgentConnection", "bind"]
-
-
-def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """Return a listening socket whose connections stamp what they read."""
-    return socket.create_server(
-        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-    )
-
+__all__ = ["AgentConnection"]
 
 Sink = Callable[[str | bytes, Instant], None]
 
@@ -29,15 +23,18 @@ Sink = Callable[[str | bytes, Instant], None]
 class AgentConnection(ServerConnection):
     """A server connection that hands messages over inside the data callback.
 
-    `send_now` writes at once, without waiting for the peer to take it.
+    Frames that complete in one read are put together first, because only the last of them may own
+    the read's kernel stamp, and only if nothing of a further frame came with it.
     """
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._sink: Sink | None = None
         self._early: list[tuple[str | bytes, Instant]] = []
         self._parts: list[bytes] = []
         self._is_text = True
+        self._ended: list[str | bytes] = []
+        self._is_last_ended = False
 
     def listen(self, sink: Sink) -> None:
         """Hand all messages to `sink`, those first that came before this call."""
@@ -46,8 +43,17 @@ class AgentConnection(ServerConnection):
         for data, arrival in early:
             sink(data, arrival)
 
+    def data_received(self, data: bytes) -> None:
+        """Take what one read gave."""
+        read = read_of(self.transport)
+        super().data_received(data)
+        ended, self._ended = self._ended, []
+        for i, message in enumerate(ended, start=1):
+            self._deliver(message, self._arrival(read, is_last=i == len(ended)))
+
     def process_event(self, event: Event) -> None:
         """Put frames together to messages; the rest is the library's."""
+        self._is_last_ended = False
         if not isinstance(event, Frame) or event.opcode not in DATA_OPCODES:
             super().process_event(event)
             return
@@ -55,12 +61,20 @@ class AgentConnection(ServerConnection):
             self._is_text, self._parts = event.opcode is Opcode.TEXT, []
         self._parts.append(bytes(event.data))
         if event.fin:
-            data = b"".join(self._parts)
-            self._parts = []
-            self._deliver(data.decode("utf-8", "replace") if self._is_text else data)
+            data, self._parts = b"".join(self._parts), []
+            self._ended.append(data.decode("utf-8", "replace") if self._is_text else data)
+            self._is_last_ended = True
 
-    def _deliver(self, data: str | bytes) -> None:
-        arrival = Instant.exact(now_ns_of(self.loop)())
+    def _arrival(self, read: ReadStamp | None, *, is_last: bool) -> Instant:
+        if read is None:
+            return Instant.exact(now_ns_of(self.loop)())
+        is_at_end = is_last and self._is_last_ended and not self.protocol.reader.buffer
+        # Inside TLS a record may end in this read and still not end at its last byte.
+        is_plain = self.transport.get_extra_info("ssl_object") is None
+        stamp: ArrivalStamp = read.at_end() if is_at_end and is_plain else read.inside()
+        return Instant.arrival(stamp.lo, stamp.hi)
+
+    def _deliver(self, data: str | bytes, arrival: Instant) -> None:
         if self._sink is None:
             self._early.append((data, arrival))
         else:
@@ -80,4 +94,7 @@ class AgentConnection(ServerConnection):
 
     def abort_now(self) -> None:
         """Reset the connection without a word."""
+        # With nothing to linger for, the kernel sends a reset instead of a proper end.
+        under = self.transport.get_extra_info("socket")
+        under.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()

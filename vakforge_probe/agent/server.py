@@ -20,12 +20,13 @@ from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.call import AgentCall, World
 from vakforge_probe.agent.clips import ClipStore
 from vakforge_probe.agent.dialogue import NEEDED
-from vakforge_probe.agent.listener import AgentConnection, bind
+from vakforge_probe.agent.listener import AgentConnection
 from vakforge_probe.agent.matching import ClipIndex
 from vakforge_probe.agent.truthlog import TruthLog
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.net.alarm import Alarm
 from vakforge_probe.net.clock import now_ns_of
+from vakforge_probe.net.stamps import stamped_listener
 from vakforge_probe.protocol.openai_names import BETA_HEADER
 
 __all__ = ["PATHS", "AgentServer", "serve"]
@@ -111,7 +112,6 @@ class _Desk:
         if request is None or not isinstance(connection, AgentConnection):
             raise TypeError("not a connection of this server")
         query = dict(parse_qsl(urlsplit(request.path).query))
-        # Query of the probe's choice: a caller that wants to find its lines may name its call.
         tag = str(next(self._count))
         call = AgentCall(
             self._world,
@@ -167,16 +167,20 @@ async def serve(
     now_ns, alarm = now_ns_of(loop), Alarm.of(loop)
     log = TruthLog(truth, alarm, now_ns)
     desk = _Desk(behaviour, World(store, ClipIndex(store.callers()), alarm, now_ns), log)
-    server = await serve_websocket(
-        desk.run,
-        process_request=desk.refuse,
-        select_subprotocol=_subprotocol,
-        create_connection=AgentConnection,
-        compression=None,
-        ping_interval=None,
-        max_size=MAX_MESSAGE_BYTES,
-        close_timeout=1,
-        sock=bind(loop, host, port),
-        ssl=ssl,
-    )
+    try:
+        server = await serve_websocket(
+            desk.run,
+            process_request=desk.refuse,
+            select_subprotocol=_subprotocol,
+            create_connection=AgentConnection,
+            compression=None,
+            ping_interval=None,
+            max_size=MAX_MESSAGE_BYTES,
+            close_timeout=1,
+            sock=stamped_listener(host, port),
+            ssl=ssl,
+        )
+    except BaseException:
+        log.close()
+        raise
     return AgentServer(server, log, is_tls=ssl is not None)
