@@ -79,11 +79,11 @@ def find_anchors(
         first_text=base.first_text,
         first_audio=base.first_audio,
         last_audio=base.last_audio,
-        first_audible=segment.arrival_start,
-        first_heard=segment.start,
-        first_speech=next((s.start for s in long_enough), None),
-        answer=_answer(timeline, turn, reply),
-        last_heard=max((s.end for s in reply), key=lambda edge: edge.when.at),
+        first_audible=None if segment.is_start_corrupt else segment.arrival_start,
+        first_heard=_start(segment),
+        first_speech=_start(next(long_enough, None)),
+        answer=_start(_answer(timeline, turn, reply)),
+        last_heard=_end(max(reply, key=lambda s: s.end.when.at)),
         endpoint=endpoint,
         messages=messages,
     )
@@ -118,11 +118,19 @@ def results_of(timeline: CallTimeline, turn: Turn) -> list[Instant]:
     return sorted(inside, key=lambda at: at.at)
 
 
-def _answer(timeline: CallTimeline, turn: Turn, reply: list[Segment]) -> Edge | None:
-    """Return the start of the first segment after the last tool result; before it is filler."""
+def _start(segment: Segment | None) -> Edge | None:
+    return None if segment is None or segment.is_start_corrupt else segment.start
+
+
+def _end(segment: Segment) -> Edge | None:
+    return None if segment.is_end_corrupt else segment.end
+
+
+def _answer(timeline: CallTimeline, turn: Turn, reply: list[Segment]) -> Segment | None:
+    """Return the first segment after the last tool result; before it is filler."""
     results = results_of(timeline, turn)
     since = results[-1].at if results else None
-    return next((s.start for s in reply if since is None or s.start.when.at > since), None)
+    return next((s for s in reply if since is None or s.start.when.at > since), None)
 
 
 def _endpoint(timeline: CallTimeline, turn: Turn) -> SpeechStopped | None:

@@ -34,6 +34,7 @@ _MAX_HOLE_NS = NS_PER_S
 _VAD_TOLERANCE_NS = 100 * NS_PER_MS
 _VAD_CONTEXT_S = 1.0
 _WINDOW_NS = 10 * NS_PER_MS
+_ROUNDING_NS = 1_000
 
 Pcm = npt.NDArray[np.int16]
 
@@ -52,6 +53,8 @@ class Segment:
         The messages that brought it, with the inaudible ones before it.
     is_cut
         Whether a flush ended it.
+    is_start_corrupt, is_end_corrupt
+        Whether audio at the edge, or right outside of it, could not be decoded.
     is_witnessed
         Whether the second detector agrees on its start within 100 ms; None where not asked.
     """
@@ -63,6 +66,8 @@ class Segment:
     arrival_end: Edge
     messages: tuple[AgentAudio, ...]
     is_cut: bool = False
+    is_start_corrupt: bool = False
+    is_end_corrupt: bool = False
     is_witnessed: bool | None = None
 
     @property
@@ -95,7 +100,7 @@ class Hearing:
 def hear(timeline: CallTimeline) -> Hearing:
     """Return what was heard of the agent in `timeline`."""
     placed = tuple(place(timeline.audio, timeline.flushes))
-    islands = _islands(placed)
+    islands = _islands(placed, timeline.flushes)
     stretches = _noise_stretches(timeline, islands)
     floor = _floor(stretches)
     gate = gate_for(floor)
@@ -108,7 +113,10 @@ def hear(timeline: CallTimeline) -> Hearing:
 
 @dataclass(slots=True)
 class _Island:
-    """Placed audio of one response without a hole; `offsets` are its pieces' first samples."""
+    """Placed audio of one response without a hole.
+
+    `offsets` are its pieces' first samples, `flush` is what took the rest of it away.
+    """
 
     response_id: str | None
     rate_hz: int
@@ -116,6 +124,7 @@ class _Island:
     offsets: list[int] = field(default_factory=list)
     n_samples: int = 0
     drained_at: int = 0
+    flush: Instant | None = None
 
     def takes(self, piece: Placed) -> bool:
         """Whether `piece` goes on where this one stops."""
@@ -157,11 +166,9 @@ class _Island:
         begin = self._piece_at(span.start)
         piece = self.pieces[last]
         end = self._edge(piece.start, last, span.end, span.end_range)
-        silent_ns = samples_to_ns(self.offsets[last] + piece.n_played - span.end, self.rate_hz)
-        is_cut = piece.is_cut and silent_ns <= _WINDOW_NS
-        if is_cut:
-            # The sound stops with the flush, whose error its end has.
-            end = Edge(piece.end, max(0, silent_ns), 0)
+        cut = self._cut_at(span, last)
+        if cut is not None:
+            end = cut
         return Segment(
             response_id=self.response_id,
             start=self._edge(self.pieces[begin].start, begin, span.start, span.start_range),
@@ -171,9 +178,27 @@ class _Island:
             ),
             arrival_end=self._edge(piece.audio.arrival, last, span.end, span.end_range),
             messages=tuple(p.audio for p in self.pieces[min(first, begin) : last + 1]),
-            is_cut=is_cut,
+            is_cut=cut is not None,
+            is_start_corrupt=self._is_corrupt(min(first, begin), begin),
+            is_end_corrupt=self._is_corrupt(last, last + 1),
             is_witnessed=witnessed,
         )
+
+    def _is_corrupt(self, first: int, last: int) -> bool:
+        return any(piece.audio.is_corrupt for piece in self.pieces[first : last + 1])
+
+    def _cut_at(self, span: Span, last: int) -> Edge | None:
+        """Return the end that a flush made of a stretch, None if it ended by itself."""
+        piece = self.pieces[last]
+        silent_ns = samples_to_ns(self.offsets[last] + piece.n_played - span.end, self.rate_hz)
+        if silent_ns > _WINDOW_NS or self.flush is None or last + 1 < len(self.pieces):
+            return None
+        end, flush = piece.end, self.flush
+        if flush.lo > end.hi:
+            return None
+        # The sound stops with the flush, and has its error, or where it would have stopped anyway.
+        when = Instant(min(end.lo, flush.lo), min(end.hi, flush.hi), min(end.at, flush.at))
+        return Edge(when, max(0, silent_ns), 0)
 
     def _edge(self, base: Instant, index: int, sample: int, limits: tuple[int, int]) -> Edge:
         """Return the edge at `sample`, told from piece number `index` that began at `base`."""
@@ -197,20 +222,29 @@ class _Island:
         return abs(samples_to_ns(begin + other - span.start, self.rate_hz)) <= _VAD_TOLERANCE_NS
 
 
-def _islands(placed: Iterable[Placed]) -> list[_Island]:
+def _islands(
+    placed: Iterable[Placed], flushes: Sequence[tuple[Instant, str | None]]
+) -> list[_Island]:
     """Return the islands of each response, each in order of play."""
     islands: list[_Island] = []
     current: dict[str | None, _Island] = {}
     for piece in placed:
-        if not piece.n_played:
-            continue
         name = piece.audio.response_id
         island = current.get(name)
-        if island is None or not island.takes(piece):
-            island = current[name] = _Island(name, piece.audio.rate_hz)
-            islands.append(island)
-        island.add(piece)
+        if piece.n_played or (piece.audio.is_corrupt and not piece.is_cut):
+            if island is None or not island.takes(piece):
+                island = current[name] = _Island(name, piece.audio.rate_hz)
+                islands.append(island)
+            island.add(piece)
+        if piece.is_cut and island is not None and island.flush is None:
+            island.flush = _flush_of(island, flushes)
     return islands
+
+
+def _flush_of(island: _Island, flushes: Sequence[tuple[Instant, str | None]]) -> Instant | None:
+    """Return the flush that ended an island: the first one at or after its last sound."""
+    later = (at for at, _ in flushes if at.at >= island.drained_at - _ROUNDING_NS)
+    return min(later, key=lambda at: at.at, default=None)
 
 
 def _noise_stretches(timeline: CallTimeline, islands: Sequence[_Island]) -> list[tuple[int, Pcm]]:

@@ -83,7 +83,8 @@ def ttfa_audible(view: TurnView) -> MetricValue:
     Returns
     -------
     MetricValue
-        Censored for a no-reply. Undefined: noise_too_high, not_audible, call_failed.
+        Censored for a no-reply. Undefined: noise_too_high, not_audible, corrupt_audio,
+        call_failed.
     """
     return _in_time(view, view.anchors.first_audible, audible=True)
 
@@ -96,7 +97,8 @@ def ttfa_heard(view: TurnView) -> MetricValue:
     Returns
     -------
     MetricValue
-        Censored for a no-reply. Undefined: noise_too_high, not_audible, call_failed.
+        Censored for a no-reply. Undefined: noise_too_high, not_audible, corrupt_audio,
+        call_failed.
     """
     return _in_time(view, view.anchors.first_heard, audible=True)
 
@@ -111,11 +113,12 @@ def ttfs(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Censored for a no-reply. Undefined: no_speech_stretch if all stretches are shorter,
-        noise_too_high, not_audible, call_failed.
+        noise_too_high, not_audible, corrupt_audio,
+        call_failed.
     """
-    if view.has_reply and view.anchors.first_speech is None:
-        reason = Reason.CALL_FAILED if view.is_failed else Reason.NO_SPEECH_STRETCH
-        return Undefined(reason)
+    why = view.missing(audible=True)
+    if view.has_reply and view.anchors.first_speech is None and isinstance(why, Censored):
+        return Undefined(Reason.NO_SPEECH_STRETCH)
     return _in_time(view, view.anchors.first_speech, audible=True)
 
 
@@ -129,10 +132,8 @@ def ttf_answer(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Censored if none came within the budget. Undefined: noise_too_high, not_audible,
-        call_failed.
+        corrupt_audio, call_failed.
     """
-    if view.has_reply and view.anchors.answer is None and view.timeline.failure and view.is_last:
-        return Undefined(Reason.CALL_FAILED)
     return _in_time(view, view.anchors.answer, audible=True)
 
 
@@ -159,7 +160,8 @@ def leading_silence(view: TurnView) -> MetricValue:
     Returns
     -------
     MetricValue
-        Undefined: continuous_stream, noise_too_high, no_audio if no reply came, not_audible.
+        Undefined: continuous_stream, noise_too_high, no_audio if no reply came, not_audible,
+        corrupt_audio.
     """
     if view.timeline.capabilities.continuous_stream:
         return Undefined(Reason.CONTINUOUS_STREAM)
@@ -167,8 +169,8 @@ def leading_silence(view: TurnView) -> MetricValue:
     if anchors.first_audio is None:
         return Undefined(Reason.NO_AUDIO)
     if anchors.first_audible is None:
-        gate = view.call.hearing.gate
-        return gate if isinstance(gate, Undefined) else Undefined(Reason.NOT_AUDIBLE)
+        why = view.missing(audible=True)
+        return why if isinstance(why, Undefined) else Undefined(Reason.NOT_AUDIBLE)
     return Measured.between(anchors.first_audio, anchors.first_audible)
 
 
@@ -182,15 +184,20 @@ def total_response(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Censored for a no-reply. Undefined: cut_off if watching ended before the reply did,
-        call_failed if the call failed before, noise_too_high, not_audible.
+        call_failed if the call failed before, noise_too_high, not_audible, corrupt_audio.
     """
     if not view.has_reply:
         return view.missing(audible=True)
+    last = _end_of_reply(view)
+    return last if isinstance(last, Undefined) else Measured.between(view.anchors.user_end, last)
+
+
+def _end_of_reply(view: TurnView) -> Edge | Undefined:
+    """Return the reply's last audible moment, or why it is not known."""
     if view.is_open:
         return Undefined(Reason.CALL_FAILED if view.is_failed else Reason.CUT_OFF)
     last = view.anchors.last_heard
-    assert last is not None  # noqa: S101 - a reply has an end
-    return Measured.between(view.anchors.user_end, last)
+    return Undefined(Reason.CORRUPT_AUDIO) if last is None else last
 
 
 def dead_air_max(view: TurnView) -> MetricValue:
@@ -203,7 +210,7 @@ def dead_air_max(view: TurnView) -> MetricValue:
     -------
     MetricValue
         0 if the agent spoke all the time. Censored for a no-reply, at the longest silence that was
-        watched. Undefined: cut_off, call_failed, noise_too_high, not_audible.
+        watched. Undefined: cut_off, call_failed, noise_too_high, not_audible, corrupt_audio.
     """
     begin = view.turn.end
     if not view.has_reply:
@@ -213,10 +220,11 @@ def dead_air_max(view: TurnView) -> MetricValue:
         silences = _silences(view, Edge(Instant.exact(view.watched_until)))
         longest = max((b.when.at - a.when.at for a, b in silences), default=0)
         return Censored(ns_to_s(max(0, longest)))
-    if view.is_open:
-        return Undefined(Reason.CALL_FAILED if view.is_failed else Reason.CUT_OFF)
-    last = view.anchors.last_heard
-    assert last is not None  # noqa: S101 - a reply has an end
+    last = _end_of_reply(view)
+    if isinstance(last, Undefined):
+        return last
+    if any(s.is_start_corrupt or s.is_end_corrupt for s in view.turn.reply):
+        return Undefined(Reason.CORRUPT_AUDIO)
     silences = [(a, b) for a, b in _silences(view, last) if b is not last]
     longest_pair = max(
         silences, key=lambda pair: pair[1].when.at - pair[0].when.at, default=(begin, begin)

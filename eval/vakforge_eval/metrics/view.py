@@ -76,16 +76,16 @@ class TurnView:
     @property
     def has_reply(self) -> bool:
         """Whether a reply was heard within the budget."""
-        first = self.anchors.first_heard
-        return first is not None and first.when.at <= self.turn.deadline
+        first = self.turn.first_reply
+        return first is not None and first.segment.start.when.at <= self.turn.deadline
 
     @property
     def is_open(self) -> bool:
         """Whether watching ended before the server or the silence showed the reply's end."""
-        timeline, last = self.timeline, self.anchors.last_heard
-        if not self.is_last or last is None:
+        timeline, reply = self.timeline, self.turn.reply
+        if not self.is_last or not reply:
             return False
-        if last.when.at > timeline.ended.at:
+        if max(segment.end.when.at for segment in reply) > timeline.ended.at:
             return True
         if not timeline.capabilities.response_end:
             return False
@@ -101,9 +101,10 @@ class TurnView:
         """Whether the call failed before this turn was over."""
         if self.timeline.failure is None or not self.is_last:
             return False
+        is_in_time = self.timeline.ended.at < self.turn.deadline
         if self.has_reply:
-            return self.is_open
-        return self.timeline.ended.at < self.turn.deadline
+            return self.is_open or (is_in_time and self.anchors.answer is None)
+        return is_in_time
 
     @property
     def is_unheard(self) -> bool:
@@ -121,6 +122,8 @@ class TurnView:
         gate = self.call.hearing.gate
         if audible and isinstance(gate, Undefined):
             return gate
+        if audible and any(s.is_start_corrupt for s in self.turn.reply):
+            return Undefined(Reason.CORRUPT_AUDIO)
         if audible and self.is_unheard:
             return Undefined(Reason.NOT_AUDIBLE)
         if self.is_failed:

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vakforge_eval.metrics.hearing import Hearing, Segment, hear
+from vakforge_eval.timeline.instant import NS_PER_MS
+from vakforge_eval.timeline.values import Reason, Undefined
+
+TOLERANCE_MS = 0.3
+
+
+def ms(call: Any, ns: int) -> float:
+    return (ns - call.origin) / NS_PER_MS
+
+
+def heard(call: Any, hearing: Hearing) -> list[tuple[float, float]]:
+    return [(ms(call, s.start.when.at), ms(call, s.end.when.at)) for s in hearing.segments]
+
+
+def near(*pairs: tuple[float, float]) -> Any:
+    return [pytest.approx(pair, abs=TOLERANCE_MS) for pair in pairs]
+
+
+@pytest.mark.parametrize("pace", [1.0, 0.1, 0.0])
+def test_a_reply_is_heard_in_real_time_however_fast_it_came(new_call: Any, pace: float) -> None:
+    call = new_call()
+    call.reply(500, call.hush(200), call.tone(1000), pace=pace)
+    assert heard(call, hear(call.build())) == near((700, 1700))
+
+
+def test_the_first_audible_sample_arrives_with_its_message_not_when_it_is_played(
+    new_call: Any,
+) -> None:
+    call = new_call()
+    # A burst at 500: the audible sample lies 200 ms into the audio, in the chunk [200, 220).
+    call.reply(500, call.hush(210), call.tone(1000), pace=0)
+    segment = hear(call.build()).segments[0]
+    # Its message arrived at 500, it lies 10 ms inside; it is heard at 500 + 210.
+    assert ms(call, segment.arrival_start.when.at) == pytest.approx(510, abs=TOLERANCE_MS)
+    assert ms(call, segment.start.when.at) == pytest.approx(710, abs=TOLERANCE_MS)
+
+
+@pytest.mark.parametrize("chunk_ms", [1 / 24, 0.7, 20, 137.5, 5000])
+def test_the_size_of_messages_moves_no_edge(new_call: Any, chunk_ms: float) -> None:
+    call = new_call()
+    call.reply(500, call.hush(60), call.tone(200), chunk_ms=chunk_ms, pace=0)
+    assert heard(call, hear(call.build())) == near((560, 760))
+
+
+def test_a_short_gap_in_a_reply_does_not_split_it_and_a_long_one_does(new_call: Any) -> None:
+    call = new_call()
+    call.reply(500, call.tone(400), call.hush(340), call.tone(400), call.hush(360), call.tone(400))
+    assert heard(call, hear(call.build())) == near((500, 1640), (2000, 2400))
+
+
+def test_two_responses_are_never_joined(new_call: Any) -> None:
+    call = new_call()
+    call.reply(500, call.tone(400), response_id="r1", pace=0)
+    call.reply(501, call.tone(400), response_id="r2", pace=0)
+    hearing = hear(call.build())
+    assert heard(call, hearing) == near((500, 900), (900, 1300))
+    assert [s.response_id for s in hearing.segments] == ["r1", "r2"]
+
+
+def test_an_agent_with_a_slow_clock_speaks_in_one_piece(new_call: Any) -> None:
+    call = new_call()
+    # 5000 ppm slow: each 20 ms message is 0.1 ms late, so the queue runs dry before each of them.
+    call.reply(500, call.tone(2000), skew_ppm=-5000)
+    assert len(hear(call.build()).segments) == 1
+
+
+def test_a_freeze_and_the_burst_after_it_are_heard_once(new_call: Any) -> None:
+    call = new_call()
+    # 1 s of speech, a stall of 2 s, then the other second at once.
+    call.reply(500, call.tone(1000), status=None)
+    for _ in range(50):
+        call.audio_at(3500, call.tone(20))
+    assert heard(call, hear(call.build())) == near((500, 1500), (3500, 4500))
+
+
+def test_a_hole_of_200_ms_in_the_playout_stays_inside_the_segment(new_call: Any) -> None:
+    call = new_call()
+    call.audio_at(500, call.tone(300))
+    call.audio_at(1000, call.tone(300))
+    assert heard(call, hear(call.build())) == near((500, 1300))
+
+
+def test_what_was_flushed_is_not_heard_and_late_audio_of_it_never_plays(new_call: Any) -> None:
+    call = new_call()
+    call.reply(500, call.tone(3000), pace=0)
+    call.flush(1200, "r1")
+    call.audio_at(1300, call.tone(500), "r1")
+    hearing = hear(call.build())
+    assert heard(call, hearing) == near((500, 1200))
+    assert hearing.segments[0].is_cut
+    cancelled = hearing.responses["r1"].cancelled
+    assert cancelled is not None
+    assert ms(call, cancelled.at) == 1200
+
+
+def test_the_end_of_a_cut_has_the_error_of_the_flush(new_call: Any) -> None:
+    call = new_call()
+    call.reply(500, call.tone(3000), pace=0)
+    call.flushes.append((call.at(1200, width_ms=0.8), "r1"))
+    end = hear(call.build()).segments[0].end
+    assert end.when.width == round(0.8 * NS_PER_MS)
+    assert ms(call, end.when.at) == 1200
+
+
+def test_comfort_noise_of_a_continuous_stream_is_not_speech(new_call: Any) -> None:
+    call = new_call(continuous_stream=True)
+    stream = call.noise(4000, -45)
+    begin = 24 * 1500
+    stream[begin : begin + 24 * 800] += call.tone(800)
+    call.reply(0, stream, response_id=None)
+    hearing = hear(call.build())
+    assert hearing.floor_dbfs == pytest.approx(-45, abs=1)
+    assert heard(call, hearing) == near((1500, 2300))
+
+
+def test_a_steady_roar_of_the_agent_is_reported_as_such(new_call: Any) -> None:
+    call = new_call(continuous_stream=True)
+    call.reply(0, call.noise(4000, -40), response_id=None)
+    hearing = hear(call.build())
+    assert hearing.gate == Undefined(Reason.NOISE_TOO_HIGH)
+    assert hearing.segments == ()
+
+
+def test_noise_between_responses_sets_the_floor_and_speech_does_not(new_call: Any) -> None:
+    call = new_call()
+    call.reply(0, call.noise(1500, -50), response_id=None)
+    call.reply(1500, call.tone(4000), response_id="r1")
+    assert hear(call.build()).floor_dbfs == pytest.approx(-50, abs=1)
+
+
+def test_without_a_second_of_noise_there_is_no_floor(new_call: Any) -> None:
+    call = new_call()
+    call.reply(0, call.noise(900, -50), response_id=None)
+    call.reply(1500, call.tone(4000), response_id="r1")
+    assert hear(call.build()).floor_dbfs is None
+
+
+def test_a_quiet_agent_is_heard(new_call: Any) -> None:
+    call = new_call()
+    amplitude = round(32768 * 10 ** (-35 / 20))
+    call.reply(500, call.tone(1000, amplitude))
+    assert heard(call, hear(call.build())) == near((500, 1500))
+
+
+def test_an_agent_below_the_gate_is_not(new_call: Any) -> None:
+    call = new_call()
+    call.reply(500, call.tone(1000, 20))
+    assert hear(call.build()).segments == ()
+
+
+def test_a_slow_fade_marks_a_soft_edge_and_a_hard_attack_does_not(new_call: Any) -> None:
+    call = new_call()
+    ramp = np.linspace(0, 1, 24 * 4000) ** 2 * call.tone(4000)
+    call.reply(500, ramp.astype(np.int16), pace=0)
+    assert hear(call.build()).segments[0].has_soft_edge
+    hard = new_call()
+    hard.reply(500, hard.tone(400), pace=0)
+    assert not hear(hard.build()).segments[0].has_soft_edge
+
+
+def test_stamp_error_of_a_message_is_carried_into_what_is_heard(new_call: Any) -> None:
+    call = new_call()
+    call.reply(500, call.tone(400), width_ms=3)
+    segment = hear(call.build()).segments[0]
+    assert segment.start.when.width == 3 * NS_PER_MS
+    assert segment.arrival_start.when.width == 3 * NS_PER_MS
+
+
+def test_the_second_witness_that_hears_speech_elsewhere_is_noted(
+    new_call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verdict(shift_ms: float | None) -> bool | None:
+        call = new_call()
+        call.reply(500, call.hush(300), call.tone(400))
+        monkeypatch.setattr(
+            "vakforge_eval.signal.vad.first_speech",
+            lambda pcm, rate: None if shift_ms is None else round((300 + shift_ms) * rate / 1000),
+        )
+        return hear(call.build()).segments[0].is_witnessed
+
+    assert [verdict(99), verdict(-99), verdict(101), verdict(None)] == [True, True, False, False]
+
+
+def test_a_change_of_rate_inside_of_a_response_is_followed(new_call: Any) -> None:
+    call = new_call()
+    call.reply(500, call.tone(400), status=None)
+    call.rate_hz = 8000
+    call.audio_at(900, call.tone(400, rate_hz=8000))
+    segments = hear(call.build()).segments
+    assert ms(call, segments[-1].end.when.at) == pytest.approx(1300, abs=TOLERANCE_MS)
+
+
+def test_a_call_without_audio_is_heard_as_nothing(new_call: Any) -> None:
+    hearing = hear(new_call().build())
+    assert (hearing.segments, hearing.responses) == ((), {})
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    cuts=st.lists(st.integers(1, 24 * 1500 - 1), max_size=12, unique=True),
+    delays=st.lists(st.integers(0, 60), min_size=13, max_size=13),
+)
+def test_heard_intervals_always_hold_their_estimate_and_keep_their_order(
+    new_call: Any, cuts: list[int], delays: list[int]
+) -> None:
+    call = new_call()
+    pcm = np.concatenate([call.tone(500), call.hush(500), call.tone(500)])
+    edges = [0, *sorted(cuts), len(pcm)]
+    for (a, b), late in zip(pairwise(edges), delays, strict=False):
+        call.audio_at(500 + a / 24 + late, pcm[a:b], width_ms=1)
+    segments: tuple[Segment, ...] = hear(call.build()).segments
+    for s in segments:
+        assert s.start.when.lo <= s.start.when.at <= s.start.when.hi
+        assert s.start.when.at < s.end.when.at
+    for before, after in pairwise(segments):
+        assert before.end.when.at <= after.start.when.at
+
+
+@pytest.mark.parametrize(
+    ("at", "edges"), [(0, (True, False)), (520, (False, True)), (260, (False, False))]
+)
+def test_only_an_edge_next_to_undecodable_audio_is_called_corrupt(
+    new_call: Any, at: float, edges: tuple[bool, bool]
+) -> None:
+    call = new_call()
+    call.reply(500, call.tone(500))
+    # A message of which nothing could be decoded, before, after or in the middle of the sound.
+    call.audio_at(500 + at - 1, call.hush(0))
+    call.audio[-1] = replace(call.audio[-1], is_corrupt=True)
+    segment = hear(call.build()).segments[0]
+    assert (segment.is_start_corrupt, segment.is_end_corrupt) == edges
