@@ -98,9 +98,27 @@ class TargetError(ProbeError):
 
 
 class TargetRefused(TargetError):
-    """The target did not let us in."""
+    """The target did not let us in.
+
+    Attributes
+    ----------
+    status, retry_after
+        HTTP status and ``Retry-After`` header of its answer, where there was one.
+    """
 
     kind = "refused"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        phase: str,
+        status: int | None = None,
+        retry_after: str | None = None,
+    ) -> None:
+        self.status = status
+        self.retry_after = None if retry_after is None else clean(retry_after, 64)
+        super().__init__(message, phase=phase)
 
 
 class TargetTimeout(TargetError):

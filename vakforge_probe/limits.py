@@ -14,6 +14,7 @@ class Limits:
     resolve_s: float = 5.0
     """A resolver that needs longer would be measured instead of the target."""
     connect_s: float = 10.0
+    tls_s: float = 10.0
     handshake_s: float = 10.0
     ready_s: float = 15.0
     """Cold starts of self-hosted models take seconds; a minute is a failure."""

@@ -1,129 +1,121 @@
-"""A selector that remembers when it last proved a stamped socket's queue empty."""
+"""A selector that remembers when it last proved a stamped socket's queue empty (Linux only)."""
 
 from __future__ import annotations
 
-import asyncio
 import select
 import selectors
-import sys
 import time
 from typing import Any
 
 from vakforge_eval.timeline.instant import NS_PER_S
 from vakforge_probe.net.stamps import StampedSocket, stamped_by_fd
 
-__all__ = ["StampSelector", "stamping_loop"]
+__all__ = ["StampSelector"]
 
 _Ready = list[tuple[selectors.SelectorKey, int]]
 
-if sys.platform.startswith("linux"):
 
-    class StampSelector(selectors.EpollSelector):
-        """An epoll selector that never sleeps long at a stretch while a stamped socket is watched.
+class StampSelector(selectors.EpollSelector):
+    """An epoll selector that never sleeps long at a stretch while a stamped socket is watched.
 
-        A long sleep would leave the lower bound of the next arrival far behind it, so the sleep is
-        cut into naps. Between two naps nothing else runs. A nap's end costs CPU, on virtual
-        machines much of it; where short naps cost more than `CPU_SHARE` of a core, as many of them
-        are long as it takes to keep to that share.
-        """
-
-        CPU_SHARE = 0.025
-        SHORT_NAP_S = 0.001
-        LONG_NAP_S = 0.002
-        _BATCH = 16
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._watched: dict[int, StampedSocket] = {}
-            self._round = 0
-            self._entry = 0
-            self._overspent_ns = 0.0
-            # One readable descriptor for the whole set: to ask it is cheaper than to ask for a
-            # list of what is ready, and a nap mostly ends with nothing.
-            self._outer = select.epoll()
-            self._outer.register(self.fileno(), select.EPOLLIN)
-
-        def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-            """Watch, and keep bounds if it is a stamped socket watched for reading."""
-            key = super().register(fileobj, events, data)
-            self._watch(key)
-            return key
-
-        def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-            """Watch for other events."""
-            key = super().modify(fileobj, events, data)
-            self._watch(key)
-            return key
-
-        def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-            """Watch no more."""
-            key = super().unregister(fileobj)
-            self._watched.pop(key.fd, None)
-            return key
-
-        def close(self) -> None:
-            """Close both epoll sets."""
-            self._outer.close()
-            super().close()
-
-        def _watch(self, key: selectors.SelectorKey) -> None:
-            stamped = stamped_by_fd(key.fd)
-            if stamped is None or not key.events & selectors.EVENT_READ:
-                self._watched.pop(key.fd, None)
-            elif key.fd not in self._watched:
-                self._watched[key.fd] = stamped
-                stamped.watched_from(self._round + 1)
-
-        def select(self, timeout: float | None = None) -> _Ready:
-            """Return what is ready, after at most `timeout` seconds."""
-            if not self._watched:
-                return super().select(timeout)
-            # First without waiting: the nap's lower bound is then as late as it can be.
-            ready = self._collect(self._begin_round())
-            if ready or (timeout is not None and timeout <= 0):
-                return ready
-            return self._sleep(timeout)
-
-        def _begin_round(self) -> int:
-            """Enter the next poll; return when the one before was entered."""
-            previous, self._entry = self._entry, time.monotonic_ns()
-            self._round += 1
-            return previous
-
-        def _collect(self, previous: int) -> _Ready:
-            """Return what is ready in this round, and tell the stamped sockets among it."""
-            ready = super().select(0)
-            for key, mask in ready:
-                if mask & selectors.EVENT_READ and key.fd in self._watched:
-                    self._watched[key.fd].reported(self._round, previous)
-            return ready
-
-        def _sleep(self, timeout: float | None) -> _Ready:
-            until = None if timeout is None else self._entry + int(timeout * NS_PER_S)
-            while True:
-                nap_s = self.LONG_NAP_S if self._overspent_ns > 0 else self.SHORT_NAP_S
-                began, cpu = self._entry, time.thread_time_ns()
-                for _ in range(self._BATCH):
-                    left = nap_s
-                    if until is not None:
-                        left = min(left, (until - self._entry) / NS_PER_S)
-                    if left <= 0:
-                        return []
-                    previous = self._begin_round()
-                    if self._outer.poll(left, 1):
-                        ready = self._collect(previous)
-                        if ready:
-                            return ready
-                spent = time.thread_time_ns() - cpu - self.CPU_SHARE * (self._entry - began)
-                self._overspent_ns = max(0.0, self._overspent_ns + spent)
-
-
-def stamping_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop that gives stamped sockets tight lower bounds.
-
-    It is the loop factory for real calls: ``asyncio.Runner(loop_factory=stamping_loop)``. On
-    systems without epoll it is the default loop, and bounds are as wide as `StampedSocket` says.
+    A long sleep would leave the lower bound of the next arrival far behind it, so the sleep is
+    cut into naps. Between two naps nothing else runs. A nap's end costs CPU, on virtual
+    machines much of it; where short naps cost more than `CPU_SHARE` of a core, as many of them
+    are long as it takes to keep to that share.
     """
-    if sys.platform.startswith("linux"):
-        return asyncio.SelectorEventLoop(StampSelector())
-    return asyncio.new_event_loop()
+
+    CPU_SHARE = 0.025
+    SHORT_NAP_S = 0.001
+    LONG_NAP_S = 0.002
+    _BATCH = 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watched: dict[int, StampedSocket] = {}
+        self._round = 0
+        self._entry = 0
+        self._overspent_ns = 0.0
+        # One readable descriptor for the whole set: to ask it is cheaper than to ask for a
+        # list of what is ready, and a nap mostly ends with nothing.
+        self._outer = select.epoll()
+        self._outer.register(self.fileno(), select.EPOLLIN)
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Watch, and keep bounds if it is a stamped socket watched for reading."""
+        key = super().register(fileobj, events, data)
+        self._watch(key)
+        return key
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Watch for other events."""
+        key = super().modify(fileobj, events, data)
+        self._watch(key)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        """Watch no more."""
+        key = super().unregister(fileobj)
+        self._watched.pop(key.fd, None)
+        return key
+
+    def close(self) -> None:
+        """Close both epoll sets."""
+        self._outer.close()
+        super().close()
+
+    def _watch(self, key: selectors.SelectorKey) -> None:
+        stamped = stamped_by_fd(key.fd)
+        if stamped is None or not key.events & selectors.EVENT_READ:
+            self._watched.pop(key.fd, None)
+        elif key.fd not in self._watched:
+            self._watched[key.fd] = stamped
+            stamped.watched_from(self._round + 1)
+
+    def select(self, timeout: float | None = None) -> _Ready:
+        """Return what is ready, after at most `timeout` seconds."""
+        if not self._watched:
+            return super().select(timeout)
+        # First without waiting: the nap's lower bound is then as late as it can be.
+        ready = self._collect(self._begin_round())
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        return self._sleep(timeout)
+
+    def _begin_round(self) -> int:
+        """Enter the next poll; return when the one before was entered."""
+        previous, self._entry = self._entry, time.monotonic_ns()
+        self._round += 1
+        return previous
+
+    def _collect(self, previous: int) -> _Ready:
+        """Return what is ready in this round, and tell the stamped sockets among it."""
+        ready = super().select(0)
+        for key, mask in ready:
+            if mask & selectors.EVENT_READ and key.fd in self._watched:
+                self._watched[key.fd].reported(self._round, previous)
+        return ready
+
+    def _sleep(self, timeout: float | None) -> _Ready:
+        until = None if timeout is None else self._entry + int(timeout * NS_PER_S)
+        ready: _Ready | None = None
+        while ready is None:
+            began, cpu = self._entry, time.thread_time_ns()
+            ready = self._nap(until)
+            spent = time.thread_time_ns() - cpu - self.CPU_SHARE * (self._entry - began)
+            self._overspent_ns = max(0.0, self._overspent_ns + spent)
+        return ready
+
+    def _nap(self, until: int | None) -> _Ready | None:
+        """Take a batch of naps; return what is ready, [] at `until`, or None to go on."""
+        nap_s = self.LONG_NAP_S if self._overspent_ns > 0 else self.SHORT_NAP_S
+        for _ in range(self._BATCH):
+            if until is not None:
+                nap_s = min(nap_s, (until - self._entry) / NS_PER_S)
+            if nap_s <= 0:
+                return []
+            previous = self._begin_round()
+            if self._outer.poll(nap_s, 1):
+                ready = self._collect(previous)
+                if ready:
+                    return ready
+        return None

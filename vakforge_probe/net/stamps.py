@@ -283,6 +283,13 @@ class StampedSocket(socket.socket):
             return False
         return True
 
+    def clock_facts(self) -> dict[str, int]:
+        """Return the error of the clock conversion (ns) and the steps of the wall clock seen."""
+        return {
+            "clock_spread_ns": self._clocks.spread_ns,
+            "n_clock_steps": self._clocks.n_steps,
+        }
+
     def expect_tls(self) -> None:
         """Say, before the first read, that the bytes are TLS records."""
         self._records = _Records()
