@@ -11,7 +11,6 @@ import unicodedata
 from dataclasses import dataclass
 
 from vakforge_eval.timeline.events import (
-    AudioChunk,
     Event,
     Interrupt,
     ResponseEnded,
@@ -76,6 +75,7 @@ class Hearing:
         if edge.kind == "onset":
             if last is None or last.end is not None:
                 self.segments.append(Segment(edge))
+                self._went_on(edge.response_id)
         elif last is not None and last.end is None:
             last.end = edge
 
@@ -91,8 +91,10 @@ class Hearing:
         match event:
             case ResponseStarted():
                 self._sign(event.at.hi)
-                self._responses.add(event.response_id)
-                self._went_on(None)
+                # Without told ends a response in progress does not show: only speech is waited for.
+                if self._tells_end:
+                    self._responses.add(event.response_id)
+                    self._went_on(None)
             case ResponseEnded():
                 self._sign(event.at.hi)
                 self._responses.discard(event.response_id)
@@ -100,10 +102,7 @@ class Hearing:
                 self._interrupted(event.response_id)
             case ToolCall():
                 self._called(event)
-            case AudioChunk():
-                self._went_on(event.response_id)
             case TextDelta():
-                self._went_on(event.response_id)
                 self._heard_text(event)
             case _:
                 pass
@@ -146,8 +145,7 @@ class Hearing:
     @property
     def is_busy(self) -> bool:
         """Whether the agent speaks, works on a response or waits for a tool."""
-        in_progress = self._tells_end and bool(self._responses)
-        return self.is_speaking or in_progress or bool(self._waiting)
+        return self.is_speaking or bool(self._responses) or bool(self._waiting)
 
     @property
     def last_sign_ns(self) -> int:

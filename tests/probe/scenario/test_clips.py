@@ -282,7 +282,8 @@ def test_the_tool_writes_a_sidecar_that_the_library_accepts(tmp_path: Path) -> N
     done = subprocess.run(
         [
             sys.executable, "-m", "vakforge_probe.scenario.sidecar", str(audio),
-            "--licence", "CC0-1.0", "--source", "me", "--text", "नमस्ते", "--lang", "hi", "--speaker", "s1",
+            "--licence", "CC0-1.0", "--source", "me", "--text", "नमस्ते", "--lang", "hi",
+            "--speaker", "s1",
         ],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
