@@ -141,7 +141,7 @@ def _check_heads(partial: Path, bounds: CaptureBounds) -> None:
         try:
             strict_json.loads(read_file(partial / name, bounds.of(name)))
         except (CaptureError, ValueError) as error:
-            raise CaptureError(f"{partial}: torn before the call began: {error}") from error
+            raise CaptureError(f"{partial}: torn before the call began: {name}: {error}") from error
 
 
 @contextmanager
