@@ -49,7 +49,7 @@ class Alarm(ABC):
         return alarm
 
     @abstractmethod
-    def call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
+    def call_at(self, ns: int, callback: Callable[[], object]) -> Handle:
         """Call `callback` in the loop at the instant `ns`, or as soon as possible if past."""
 
     async def sleep_until(self, ns: int) -> None:
@@ -81,22 +81,22 @@ class _VirtualAlarm(Alarm):
         super().__init__(loop)
         self._virtual = loop
 
-    def call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
+    def call_at(self, ns: int, callback: Callable[[], object]) -> Handle:
         return self._virtual.call_at_ns(ns, callback)
 
 
 class _LoopAlarm(Alarm):
-    def call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
+    def call_at(self, ns: int, callback: Callable[[], object]) -> Handle:
         return self._loop.call_at(ns / NS_PER_S, callback)
 
 
 class _Entry:
     __slots__ = ("_alarm", "callback", "ns")
 
-    def __init__(self, alarm: _TimerFdAlarm, ns: int, callback: Callable[[], None]) -> None:
+    def __init__(self, alarm: _TimerFdAlarm, ns: int, callback: Callable[[], object]) -> None:
         self._alarm = alarm
         self.ns = ns
-        self.callback: Callable[[], None] | None = callback
+        self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
         if self.callback is not None:
@@ -119,7 +119,7 @@ class _TimerFdAlarm(Alarm):
         # The reader is the only owner: when the loop is closed the descriptor goes with it.
         loop.add_reader(timer.fd, self._ring, timer)
 
-    def call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
+    def call_at(self, ns: int, callback: Callable[[], object]) -> Handle:
         entry = _Entry(self, ns, callback)
         heapq.heappush(self._heap, (ns, next(self._order), entry))
         if self._armed is None or ns < self._armed:
