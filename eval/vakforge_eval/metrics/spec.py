@@ -61,6 +61,10 @@ class MetricSpec:
     on_call: CallMetric | None = None
     skips_early: bool = False
 
+    def __post_init__(self) -> None:
+        if (self.on_turn is None) == (self.on_call is None):
+            raise ValueError(f"metric {self.name} needs one function, of a turn or of a call")
+
     @classmethod
     def of_turn(
         cls,
@@ -124,6 +128,5 @@ class MetricSpec:
     def compute(self) -> TurnMetric | CallMetric:
         """The function that computes it."""
         function = self.on_turn or self.on_call
-        if function is None:
-            raise TypeError(f"metric {self.name} has no function")
+        assert function is not None  # noqa: S101 - checked when the spec was made
         return function

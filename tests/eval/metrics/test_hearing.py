@@ -17,7 +17,7 @@ TOLERANCE_MS = 0.3
 
 
 def ms(call: Any, ns: int) -> float:
-    return (ns - call.origin) / NS_PER_MS
+    return float(ns - call.origin) / NS_PER_MS
 
 
 def heard(call: Any, hearing: Hearing) -> list[tuple[float, float]]:
