@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,25 +102,36 @@ def test_live_queue_tells_when_it_is_drained() -> None:
     assert queue.push(155, 10) == 155
 
 
-arrivals = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60), st.integers(0, 90)))
+arrivals = st.lists(
+    st.tuples(st.integers(0, 500), st.integers(0, 60), st.integers(0, 90)), max_size=20
+).map(sorted)
 
 
-@given(arrivals, st.lists(st.integers(0, 1500), max_size=4))
-def test_truth_anywhere_inside_the_arrival_bounds_stays_inside_the_heard_bounds(
-    parts: list[tuple[int, int, int]], flushes: list[int]
+@given(arrivals, st.lists(st.floats(0, 1), min_size=20, max_size=20))
+def test_truth_anywhere_inside_the_arrival_bounds_is_heard_inside_the_heard_bounds(
+    parts: list[tuple[int, int, int]], where: list[float]
 ) -> None:
-    parts = sorted(parts)
-    cuts = [flush(at) for at in flushes]
-    bounded = place([chunk((a, a + w), ms, None) for a, w, ms in parts], cuts)
-    for share in (0.0, 0.3, 1.0):
-        truth = place([chunk(a + int(share * w), ms, None) for a, w, ms in parts], [])
-        for b, t in zip(bounded, truth, strict=True):
-            if not flushes:
-                assert b.start.lo <= t.start.at <= b.start.hi
-    for placed in bounded:
-        assert 0 <= placed.n_played <= len(placed.audio.pcm)
+    bounded = place([chunk((a, a + w), ms) for a, w, ms in parts], [])
+    arrived = [a + int(x * w) for (a, w, _), x in zip(parts, where, strict=False)]
+    truth = place([chunk(at, part[2]) for at, part in zip(arrived, parts, strict=True)], [])
+    for b, t in zip(bounded, truth, strict=True):
+        assert b.start.lo <= t.start.at <= b.start.hi
+        assert b.end.lo <= t.end.at <= b.end.hi
 
 
-@pytest.mark.parametrize("gap", [0, 1])
-def test_no_audio_is_no_placement(gap: int) -> None:
-    assert place([], [flush(gap)]) == []
+@given(arrivals, st.lists(st.integers(0, 1500), max_size=4), st.booleans())
+def test_one_thing_is_heard_at_a_time_and_nothing_across_a_flush(
+    parts: list[tuple[int, int, int]], flushes: list[int], has_ids: bool
+) -> None:
+    audio = [chunk(a, ms, str(w % 3) if has_ids else None) for a, w, ms in parts]
+    placed = place(audio, [flush(at) for at in flushes])
+    heard_parts = [p for p in placed if p.n_played]
+    for before, after in itertools.pairwise(heard_parts):
+        assert before.end.at <= after.start.at
+    for piece in heard_parts:
+        assert not any(piece.start.at < at * MS < piece.end.at for at in flushes)
+        assert piece.n_played <= len(piece.audio.pcm)
+
+
+def test_no_audio_is_no_placement() -> None:
+    assert place([], [flush(0)]) == []
