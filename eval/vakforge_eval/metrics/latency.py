@@ -356,6 +356,7 @@ def _spoken(view: TurnView, offset_ms: float) -> Instant | None:
     if not 0 <= offset_ms * 1e6 <= frame_ns * len(stream) or not len(stream):
         return None
     offset_ns = round(offset_ms * 1e6)
-    frame = min(offset_ns // frame_ns, len(stream) - 1)
+    # The sample before the offset is the last one spoken, so a whole frame ends in itself.
+    frame = min(max(0, offset_ns - 1) // frame_ns, len(stream) - 1)
     sent = Instant.sending(int(stream[frame]["before"]), int(stream[frame]["after"]))
     return sent.shifted(offset_ns - (frame + 1) * frame_ns)

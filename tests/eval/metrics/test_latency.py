@@ -446,6 +446,17 @@ def test_the_claimed_endpoint_is_told_in_the_microphone_model(new_call: Any) -> 
     assert seconds(latency.endpoint_delay(view)) == exactly(0.4)
 
 
+def test_a_claimed_endpoint_on_a_frames_border_belongs_to_the_frame_that_it_ends(
+    new_call: Any,
+) -> None:
+    call = new_call()
+    call.say(1000, 2000)
+    # 2320 ms is the end of frame 115; that the next frame was late says nothing of it.
+    call.lateness[116] = 3_000_000
+    call.event(SpeechStopped(at=call.at(2400), offset_ms=2320.0))
+    assert seconds(latency.endpoint_delay_claimed(turn_of(call))) == exactly(0.32)
+
+
 @pytest.mark.parametrize("offset_ms", [-1.0, 1e9, 1e300])
 def test_a_claimed_endpoint_outside_of_the_stream_is_not_believed(
     new_call: Any, offset_ms: float
