@@ -18,7 +18,7 @@ from vakforge_probe.scenario.grammar import STEP_KEYS, ScenarioFile, ScenarioRef
 from vakforge_probe.scenario.loaded import LoadedScenario, LoadedSuite
 from vakforge_probe.scenario.yaml_tree import Source, read_yaml
 
-__all__ = ["find_suite", "load_suite"]
+__all__ = ["find_suite", "load_model", "load_suite", "top_level_keys"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -57,6 +57,23 @@ def load_suite(file: Path | str, *, limits: Limits | None = None) -> LoadedSuite
     for scenario in loaded.scenarios:
         check_scenario(scenario)
     return loaded
+
+
+def load_model(file: Path, model: type[M], *, limits: Limits | None = None) -> M:
+    """Return a YAML file as `model`, with the same bounds and the same faults as a suite.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read or does not fit; names file, line and key.
+    """
+    return _validated(model, _read(file, str(file), limits or Limits()))
+
+
+def top_level_keys(file: Path, *, limits: Limits | None = None) -> frozenset[str]:
+    """Return the keys at the top of a YAML file; none if it is no mapping."""
+    data = _read(file, str(file), limits or Limits()).data
+    return frozenset(data) if isinstance(data, dict) else frozenset()
 
 
 def _is_suite(data: object) -> bool:

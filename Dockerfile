@@ -1,0 +1,21 @@
+FROM python:3.12-slim-bookworm
+
+LABEL org.opencontainers.image.title="vakforge-probe" \
+      org.opencontainers.image.licenses="Apache-2.0"
+
+ENV PYTHONUNBUFFERED=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1
+
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY vakforge_probe vakforge_probe
+COPY eval eval
+COPY scenarios scenarios
+RUN pip install .
+
+# No account is made: a number is enough for a process that owns nothing but /data.
+USER 65532:65532
+WORKDIR /data
+ENTRYPOINT ["vakforge-probe"]
+CMD ["--help"]

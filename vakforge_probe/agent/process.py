@@ -1,0 +1,117 @@
+"""The reference agent as a process of its own: to be run, and to be started by the probe."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from vakforge_probe.agent.behaviour import Behaviour, parse_pairs
+from vakforge_probe.agent.server import serve
+from vakforge_probe.errors import ExitCode, ProbeFault
+from vakforge_probe.net.loop import new_event_loop
+from vakforge_probe.scenario.clips import data_root
+
+__all__ = ["AgentProcess", "describe_settings", "run_agent"]
+
+_START_S = 20.0
+
+
+def describe_settings() -> str:
+    """Return all settings with their defaults, one a line."""
+    return "\n".join(
+        f"{name} = {field.default!r}" for name, field in Behaviour.model_fields.items()
+    )
+
+
+def run_agent(host: str, port: int, settings: Sequence[str], truth: Path | None) -> ExitCode:
+    """Serve until SIGINT or SIGTERM; prints one JSON line with the URL once it listens."""
+    behaviour = Behaviour().overridden(parse_pairs(settings))
+
+    async def go() -> ExitCode:
+        loop = asyncio.get_running_loop()
+        stopped: asyncio.Future[ExitCode] = loop.create_future()
+        for number, code in (
+            (signal.SIGINT, ExitCode.INTERRUPTED),
+            (signal.SIGTERM, ExitCode.TERMINATED),
+        ):
+            loop.add_signal_handler(
+                number, lambda code=code: stopped.done() or stopped.set_result(code)
+            )
+        async with await serve(behaviour, host, port, truth, data_root() / "clips") as server:
+            print(json.dumps({"url": server.url}), flush=True)  # noqa: T201 - read by whoever waits
+            return await stopped
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(go())
+
+
+class AgentProcess:
+    """A reference agent in a child process on a free loopback port; a context manager.
+
+    Raises
+    ------
+    ProbeFault
+        If it does not come up.
+    """
+
+    def __init__(self, *, truth: Path | None = None, settings: Mapping[str, object] = {}) -> None:
+        self._command = [sys.executable, "-m", "vakforge_probe", "agent", "--port", "0"]
+        if truth is not None:
+            self._command += ["--truth", str(truth)]
+        for key, value in settings.items():
+            self._command += ["--set", f"{key}={value}"]
+        self._process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        if self._process is None:
+            raise ProbeFault("the reference agent is not running")
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            self.url = json.loads(self._first_line(self._process))["url"]
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _first_line(self, process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None  # noqa: S101 - asked for above
+        deadline = time.monotonic() + _START_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while time.monotonic() < deadline and not selector.select(0.1):
+                if process.poll() is not None:
+                    break
+        line = process.stdout.readline() if process.poll() is None else ""
+        if line:
+            return line
+        process.kill()
+        said = process.communicate()[1].strip().splitlines()
+        raise ProbeFault(f"the reference agent did not start: {said[-1] if said else 'no reason'}")
+
+    def __exit__(self, *_: object) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

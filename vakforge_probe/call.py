@@ -1,0 +1,340 @@
+"""One call: connection, pacer, recorder and conversation, one deadline, one verdict.
+
+Nothing here computes a number. Each message is stamped and recorded before it is looked at. A
+failure of the target is an outcome of the call, never an exception out of it; a bug is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vakforge_eval.timeline.events import (
+    Closed,
+    Event,
+    Fault,
+    Ready,
+    ServerError,
+    event_to_json,
+)
+from vakforge_eval.timeline.instant import NS_PER_S, Instant
+from vakforge_eval.timeline.records import Flags, Kind
+from vakforge_probe.conversation import Conversation
+from vakforge_probe.errors import (
+    ProbeError,
+    TargetClosed,
+    TargetError,
+    TargetProtocolError,
+    TargetRefused,
+    TargetTimeout,
+)
+from vakforge_probe.header import header
+from vakforge_probe.limits import Limits
+from vakforge_probe.net.alarm import Alarm
+from vakforge_probe.net.clock import is_virtual, now_ns_of
+from vakforge_probe.net.pacer import Pacer
+from vakforge_probe.net.stamps import ArrivalStamp
+from vakforge_probe.net.websocket import Sent, WebSocketShell
+from vakforge_probe.protocol.base import SessionConfig, StartSession, Wire
+from vakforge_probe.protocol.registry import make_client
+from vakforge_probe.recorder.writer import CaptureWriter
+from vakforge_probe.scenario.compile import Compiled
+from vakforge_probe.target import Target
+
+__all__ = ["Call", "CallOutcome", "CallPlan"]
+
+_FIRST_FRAME_LEAD_NS = 5_000_000
+"""From ready to the first frame: enough to arm the alarm, too little to be a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """Everything that is known of a call before it is dialled."""
+
+    call_id: str
+    system: str
+    target: Target
+    compiled: Compiled
+    folder: Path
+    seed: int = 0
+    repeat: int = 0
+    order: int = 0
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What became of a call; `capture` exists whatever happened."""
+
+    plan: CallPlan
+    capture: Path
+    reason: str
+    failure: ProbeError | None
+    recorder_problem: str | None
+
+
+class Call:
+    """Runs one `CallPlan`; use once, on a running loop."""
+
+    def __init__(
+        self, plan: CallPlan, *, on_event: Callable[[Event], None] | None = None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.plan = plan
+        self._on_event = on_event
+        self._virtual = is_virtual(loop)
+        self._now = now_ns_of(loop)
+        self._alarm = Alarm.of(loop)
+        self._codec = make_client(plan.target.protocol)
+        self._pacer: Pacer | None = None
+        self._next_flags = Flags.NONE
+        self._ready = asyncio.Event()
+        self._over: asyncio.Future[str] = loop.create_future()
+        self._failure: ProbeError | None = None
+        self._phase = "handshake"
+        self._cpu0, self._wall0 = time.process_time(), self._now()
+        self._writer = CaptureWriter(
+            plan.folder,
+            self._header(),
+            plan.compiled.script,
+            inline=self._virtual,
+            limits=plan.limits,
+            secrets=plan.target.secrets,
+        )
+        self._shell = WebSocketShell(
+            plan.target.url,
+            headers={**self._codec.headers, **plan.target.headers},
+            subprotocols=self._codec.subprotocols,
+            ca_file=plan.target.ca,
+            limits=plan.limits,
+            on_message=self._on_message,
+            on_closed=self._on_closed,
+            on_fault=self._fail,
+        )
+        self._conversation = Conversation(
+            plan.compiled,
+            self._codec,
+            transmit=self._transmit,
+            journal=self._writer.event,
+            hang_up=self.stop,
+            now_ns=self._now,
+            alarm=self._alarm,
+            max_ahead_s=plan.limits.max_ahead_s,
+        )
+
+    def _header(self) -> dict[str, Any]:
+        plan = self.plan
+        return header(
+            call_id=plan.call_id,
+            system=plan.system,
+            target=plan.target.label,
+            codec=self._codec,
+            seed=plan.seed,
+            repeat=plan.repeat,
+            order=plan.order,
+            monotonic_ns=self._now(),
+            stamp_source="virtual" if self._virtual else "kernel",
+            limits=plan.limits,
+            hardware=plan.target.hardware,
+            clips=list(plan.compiled.clips),
+        )
+
+    # -- life cycle ---------------------------------------------------------------------------
+
+    async def run(self) -> CallOutcome:
+        """Dial, play the script, record, hang up."""
+        try:
+            await self._open()
+            self._start_stream()
+            reason = await self._until_over()
+        except ProbeError as error:
+            self._fail(error)
+            reason = self._over.result()
+        except asyncio.CancelledError:
+            reason = "stopped"
+        finally:
+            if self._pacer is not None:
+                self._pacer.stop()
+            self._conversation.stop()
+        # A second cancellation must not tear the capture that the first one asked to close.
+        return await asyncio.shield(asyncio.ensure_future(self._close(reason)))
+
+    def stop(self, reason: str = "stopped") -> None:
+        """End the call, closing connection and capture properly; later calls do nothing."""
+        if not self._over.done():
+            self._over.set_result(reason)
+
+    async def _open(self) -> None:
+        for name, (start, end) in (await self._shell.open()).items():
+            self._writer.event({"type": "phase", "name": name, "start": start, "end": end})
+        self._phase = "ready"
+        begun = self._now()
+        script = self.plan.compiled.script
+        self._conversation.perform(
+            StartSession(
+                SessionConfig(
+                    model=self.plan.target.model,
+                    instructions=script.system_prompt,
+                    tools=tuple(script.tools),
+                )
+            )
+        )
+        await self._until_ready()
+        self._writer.event({"type": "phase", "name": "ready", "start": begun, "end": self._now()})
+        self._phase = "call"
+
+    async def _until_ready(self) -> None:
+        ready = asyncio.ensure_future(self._ready.wait())
+        limit_s = self.plan.limits.ready_s
+        try:
+            done, _ = await asyncio.wait(
+                {ready, self._over}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            ready.cancel()
+        if not done:
+            raise TargetTimeout(f"no session within {limit_s:g} s", phase="ready")
+
+    def _start_stream(self) -> None:
+        if self._over.done():
+            return
+        first = self._now() + _FIRST_FRAME_LEAD_NS
+        first += self.plan.compiled.phase_ns(self.plan.seed)
+        self._conversation.start(first)
+        self._pacer = Pacer(
+            self._alarm,
+            self._now,
+            self._conversation.tape.frame_ns,
+            first,
+            on_frame=self._on_frame,
+            on_reanchor=self._on_reanchor,
+        )
+
+    async def _until_over(self) -> str:
+        budget_s = min(self.plan.compiled.script.max_call_s, self.plan.limits.max_call_s)
+        deadline = self._alarm.call_at(
+            self._now() + round(budget_s * NS_PER_S), lambda: self.stop("budget")
+        )
+        try:
+            return await self._over
+        finally:
+            deadline.cancel()
+
+    async def _close(self, reason: str) -> CallOutcome:
+        if self._failure is not None:
+            self._writer.event({"type": "failure", **_facts_of(self._failure)})
+        self._writer.event({"type": "self", **self._self_facts()})
+        self._writer.event({"type": "call_ended", "at": self._now(), "reason": reason})
+        await self._shell.close()
+        if self._virtual:
+            capture = self._writer.finish()
+        else:
+            capture = await asyncio.to_thread(self._writer.finish)
+        return CallOutcome(self.plan, capture, reason, self._failure, self._writer.problem)
+
+    def _self_facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"wall_s": (self._now() - self._wall0) / NS_PER_S}
+        if not self._virtual:
+            # Of the whole process: with several calls at once it is what the gate must see.
+            facts["cpu_s"] = time.process_time() - self._cpu0
+        return facts | self._shell.self_facts()
+
+    def _fail(self, error: ProbeError) -> None:
+        if self._over.done():
+            return
+        self._failure = error
+        self.stop("target_closed" if isinstance(error, TargetClosed) else "failure")
+
+    # -- the two directions -------------------------------------------------------------------
+
+    def _on_frame(self, frame: int, due_ns: int) -> None:
+        if self._over.done():
+            return
+        flags, self._next_flags = self._next_flags, Flags.NONE
+        try:
+            self._conversation.on_frame(frame, due_ns, flags)
+        except Exception as error:  # noqa: BLE001 - a callback's error must end the call
+            self._crash(error)
+
+    def _on_reanchor(self, frame: int, shift_frames: int, late_ns: int) -> None:
+        self._conversation.tape.shift(shift_frames)
+        self._next_flags = Flags.REANCHORED
+        self._writer.event(
+            {"type": "reanchor", "frame": frame, "shift_frames": shift_frames, "late_ns": late_ns}
+        )
+
+    def _transmit(
+        self, message: Wire, kind: Kind, due: int | None, flags: Flags = Flags.NONE
+    ) -> Sent:
+        sent = self._shell.send(message)
+        payload = message
+        if isinstance(payload, str):
+            payload = payload.encode()
+        else:
+            flags |= Flags.BINARY
+        if due is None:
+            due, flags = 0, flags | Flags.NO_DUE
+        if sent.back_pressure:
+            flags |= Flags.BACK_PRESSURE
+        self._writer.sent(kind, flags, due, sent.before, sent.after, payload)
+        return sent
+
+    def _on_message(self, data: Wire, stamp: ArrivalStamp) -> None:
+        if self._over.done() and self._failure is not None:
+            return
+        flags = Flags.COALESCED if stamp.coalesced else Flags.NONE
+        payload = data
+        if isinstance(payload, str):
+            payload = payload.encode()
+        else:
+            flags |= Flags.BINARY
+        if stamp.kernel is None:
+            flags |= Flags.NO_KERNEL
+        seq = self._writer.received(
+            flags, stamp.kernel or 0, stamp.before, stamp.after, stamp.lo, stamp.hi, payload
+        )
+        try:
+            for event in self._codec.receive(data, Instant.arrival(stamp.lo, stamp.hi)):
+                self._writer.event(event_to_json(event, seq))
+                self._react(event)
+        except Exception as error:  # noqa: BLE001 - a callback's error must end the call
+            self._crash(error)
+
+    def _react(self, event: Event) -> None:
+        match event:
+            case Ready():
+                self._ready.set()
+            case Fault(is_fatal=True):
+                self._fail(
+                    TargetProtocolError(event.what, phase=self._phase, excerpt=event.excerpt)
+                )
+            case ServerError(is_fatal=True):
+                self._fail(TargetRefused(f"{event.code}: {event.message}", phase=self._phase))
+        if not self._over.done():
+            self._conversation.on_event(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _on_closed(self, code: int | None, reason: str) -> None:
+        now = Instant.exact(self._now())
+        by = "probe" if self._over.done() else "target"
+        self._writer.event(
+            event_to_json(Closed(at=now, code=code, reason=reason[:200], by=by), None)
+        )
+        self._fail(TargetClosed(f"connection closed, code {code}: {reason}", phase=self._phase))
+
+    def _crash(self, error: Exception) -> None:
+        if isinstance(error, ProbeError):
+            self._fail(error)
+        elif not self._over.done():
+            self._over.set_exception(error)
+
+
+def _facts_of(error: ProbeError) -> dict[str, Any]:
+    if isinstance(error, TargetError):
+        return {"kind": error.kind, "phase": error.phase, "message": error.message}
+    return {"kind": "probe_fault", "phase": "call", "message": str(error)}

@@ -1,0 +1,57 @@
+"""The `vakforge-probe` command: names its commands and nothing more, so that --help is quick."""
+
+from __future__ import annotations
+
+import typer
+
+from vakforge_probe import __version__
+from vakforge_probe.cli import agent, capture, demo, doctor, report, run, schema, validate
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="vakforge-probe",
+    help="Real-time duplex probe for voice agents: every latency comes with its measured error.",
+    epilog=(
+        "Exit codes: 0 ok, 1 threshold missed, 2 usage or configuration, 3 target failed, "
+        "4 measurement invalid or indeterminate, 5 partial, 130/143 stopped (capture closed). "
+        "Every option may also be set as VAKFORGE_PROBE_<COMMAND>_<OPTION>."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={
+        "auto_envvar_prefix": "VAKFORGE_PROBE",
+        "help_option_names": ["-h", "--help"],
+    },
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vakforge-probe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
+    pass
+
+
+app.command("demo")(demo.demo)
+app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("agent")(agent.agent)
+app.add_typer(capture.app, name="capture")
+app.command("validate")(validate.validate)
+app.command("schema")(schema.schema)
+app.command("doctor")(doctor.doctor)
+
+
+def main() -> None:
+    """Run the command line; the console script's entry point."""
+    app()

@@ -1,0 +1,67 @@
+"""``demo``: the whole instrument against its own reference agent, in a minute, offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from vakforge_probe.cli.common import JsonFlag, QuietFlag, command, human
+from vakforge_probe.errors import ExitCode
+
+__all__ = ["BASE", "TUNED", "demo"]
+
+BASE = {"reply_delay": 0.9, "endpoint_silence": 0.5, "leading_silence": 0.12, "jitter": 0.03}
+"""The demo's slower setting of the reference agent."""
+TUNED = {"reply_delay": 0.45, "endpoint_silence": 0.3, "leading_silence": 0.0, "jitter": 0.0}
+"""The demo's faster setting of the reference agent."""
+
+
+@command
+def demo(
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder of the run.")] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Repeats of each.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    concurrency: Annotated[int, typer.Option(min=1, max=50, help="Calls at once.")] = 4,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> ExitCode:
+    """Start the reference agent in its own process, probe it as base and as tuned, and report.
+
+    No network beyond loopback, no key, under 90 seconds.
+    """
+    from vakforge_probe.agent.process import AgentProcess
+    from vakforge_probe.campaign import System, plan_campaign
+    from vakforge_probe.cli.session import conclude, dial_all, fresh_folder
+    from vakforge_probe.scenario.loader import load_suite
+    from vakforge_probe.target import Target
+
+    folder = fresh_folder(out)
+    console = human(as_json=as_json)
+    with AgentProcess(truth=folder / "truth.jsonl") as agent:
+        systems = [
+            System(
+                name,
+                Target(
+                    url=f"{agent.url}?{urlencode(settings)}",
+                    label=f"reference agent, {name} setting",
+                    hardware={"serving path": "reference agent on this machine", **settings},
+                ),
+            )
+            for name, settings in (("base", BASE), ("tuned", TUNED))
+        ]
+        plans = plan_campaign(
+            systems, load_suite("demo").scenarios, folder=folder / "calls", repeats=repeats, seed=seed
+        )
+        outcomes, stopped = dial_all(plans, concurrency=concurrency, console=console, quiet=quiet)
+    return conclude(
+        outcomes,
+        systems=["base", "tuned"],
+        folder=folder,
+        stopped=stopped,
+        console=console,
+        as_json=as_json,
+        quiet=quiet,
+    )

@@ -1,0 +1,265 @@
+"""What the scripted user does with what the target does: the middle of a call.
+
+It owns tape, ear and director and ties them together. It sends through `transmit` and writes to
+the capture through `journal`; connection, pacing and files belong to `call.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from vakforge_eval.timeline.events import (
+    AudioChunk,
+    Event,
+    Interrupt,
+    ResponseEnded,
+    SpeechStarted,
+    ToolCall,
+)
+from vakforge_eval.timeline.instant import NS_PER_S
+from vakforge_eval.timeline.records import Flags, Kind
+from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, StepKind, ToolSpec
+from vakforge_probe.ear import Ear
+from vakforge_probe.errors import TargetLimitExceeded
+from vakforge_probe.net.alarm import Alarm, Handle
+from vakforge_probe.net.websocket import Sent
+from vakforge_probe.protocol.base import (
+    ClientCodec,
+    CommitAudio,
+    Intent,
+    StartSession,
+    ToolResult,
+    Truncate,
+    Wire,
+)
+from vakforge_probe.scenario.compile import Compiled
+from vakforge_probe.scenario.director import Action, Branch, Director, Fire, HangUp, Skip
+from vakforge_probe.tape import Tape
+
+__all__ = ["Conversation", "Transmit"]
+
+_INTENT_NAMES: dict[type, str] = {
+    StartSession: "start_session",
+    ToolResult: "tool_result",
+    Truncate: "truncate",
+    CommitAudio: "commit",
+}
+
+
+class Transmit(Protocol):
+    """Sends one message, stamps and records it; `due` is None when nothing was planned."""
+
+    def __call__(
+        self, message: Wire, kind: Kind, due: int | None, flags: Flags = Flags.NONE
+    ) -> Sent: ...
+
+
+class Conversation:
+    """Lives from the session's start to its end; all entry points run on the event loop."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        codec: ClientCodec,
+        *,
+        transmit: Transmit,
+        journal: Callable[[dict[str, Any]], None],
+        hang_up: Callable[[str], None],
+        now_ns: Callable[[], int],
+        alarm: Alarm,
+        max_ahead_s: float,
+    ) -> None:
+        self._compiled = compiled
+        self._codec = codec
+        self._transmit = transmit
+        self._journal = journal
+        self._hang_up = hang_up
+        self._now = now_ns
+        self._alarm = alarm
+        script = compiled.script
+        self.tape = Tape(script.rate_hz, script.frame_samples)
+        self._max_ahead_s = max_ahead_s
+        self._ear = Ear(
+            max_ahead_s=max_ahead_s, continuous=codec.capabilities.continuous_stream
+        )
+        self._director = Director(compiled)
+        self._tools = {tool.name: tool for tool in script.tools}
+        self._laid: list[tuple[int, Fire]] = []
+        self._commit_at: list[int] = []
+        self._wake: Handle | None = None
+        self._timers: set[Handle] = set()
+
+    def start(self, first_due_ns: int) -> None:
+        """Begin the user's stream with frame 0 due at `first_due_ns`."""
+        self.tape.start(first_due_ns)
+        self._journal(
+            {"type": "stream_started", "due": first_due_ns, "frame_ns": self.tape.frame_ns}
+        )
+        self._director.ready(self.tape.spoken_ns(0))
+        self._advance()
+
+    def stop(self) -> None:
+        """Cancel all timers."""
+        for handle in (self._wake, *self._timers):
+            if handle is not None:
+                handle.cancel()
+
+    # -- the user's side ----------------------------------------------------------------------
+
+    def on_frame(self, frame: int, due_ns: int, flags: Flags) -> None:
+        """Send frame number `frame` of the stream, planned for `due_ns`."""
+        self._advance()
+        message = self._codec.audio_frame(self.tape.cut(frame))
+        sent = self._transmit(message, Kind.AUDIO, due_ns, flags)
+        end = (frame + 1) * self.tape.frame_samples
+        while self._laid and self._laid[0][0] < end:
+            start, fire = self._laid.pop(0)
+            self._journal_step(fire, start, sent.before)
+        while self._commit_at and self._commit_at[0] <= end:
+            self._commit_at.pop(0)
+            self.perform(CommitAudio())
+        for edge in self._ear.tick(self._now()):
+            self._director.heard(edge)
+
+    def perform(self, intent: Intent, **facts: Any) -> None:
+        """Send the messages of `intent`, if the protocol has any, and journal it once."""
+        messages = self._codec.send(intent)
+        if not messages:
+            return
+        sent = [self._transmit(m, Kind.CONTROL, None) for m in messages]
+        self._journal(
+            {
+                "type": "sent",
+                "what": _INTENT_NAMES[type(intent)],
+                "before": sent[0].before,
+                "after": sent[-1].after,
+                **facts,
+            }
+        )
+
+    def _advance(self) -> None:
+        """Carry out what the director decides now, and arm the alarm for its next moment."""
+        for action in self._director.poll(self._now()):
+            self._act(action)
+        if self._wake is not None:
+            self._wake.cancel()
+        wake = self._director.next_wake()
+        self._wake = None if wake is None else self._alarm.call_at(wake, self._advance)
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Fire():
+                self._fire(action)
+            case Skip():
+                self._journal(
+                    {"type": "step_skipped", "step": action.step, "reason": action.reason}
+                )
+            case Branch():
+                self._journal({"type": "branch", "path": action.path, "taken": action.taken})
+            case HangUp():
+                self._hang_up(action.reason)
+
+    def _fire(self, fire: Fire) -> None:
+        step = self._compiled.script.steps[fire.step]
+        pcm = self._compiled.pcm[fire.step]
+        if pcm is None and step.kind is not StepKind.SHAM:
+            self._journal_step(fire, None, None)
+            return
+        start = self.tape.position(fire.due_ns)
+        if pcm is not None:
+            self.tape.lay(start, pcm)
+            if self._codec.capabilities.manual_commit and step.kind in FLOOR_TAKING_KINDS:
+                self._commit_at.append(start + (step.voiced[-1][1] if step.voiced else len(pcm)))
+        self._laid.append((start, fire))
+        self._laid.sort(key=lambda laid: laid[0])
+
+    def _journal_step(self, fire: Fire, start: int | None, sent: int | None) -> None:
+        self._journal(
+            {
+                "type": "step",
+                "step": fire.step,
+                "anchor": fire.anchor,
+                "live": fire.live_ns,
+                "confirmed": fire.confirmed_ns,
+                "due": fire.due_ns,
+                "start_sample": start,
+                "sent": sent,
+            }
+        )
+
+    # -- the target's side --------------------------------------------------------------------
+
+    def on_event(self, event: Event) -> None:
+        """React to one protocol event that has just arrived."""
+        now = event.at.hi
+        match event:
+            case AudioChunk():
+                for edge in self._ear.hear(event, now):
+                    self._director.heard(edge)
+                if self._ear.is_flooded:
+                    raise TargetLimitExceeded(
+                        "audio is sent too far ahead of real time",
+                        phase="call",
+                        limit=f"max_ahead_s = {self._max_ahead_s:g}",
+                    )
+            case SpeechStarted() if self._codec.flush_on_speech_started:
+                self._flush(event, None)
+            case Interrupt():
+                self._flush(event, event.response_id)
+            case ResponseEnded():
+                if event.status == "cancelled":
+                    self._flush(event, event.response_id)
+                for edge in self._ear.response_ended(event.response_id, now):
+                    self._director.heard(edge)
+            case ToolCall():
+                self._answer(event)
+            case _:
+                pass
+        self._director.event(event)
+        self._advance()
+
+    def _flush(self, event: Event, response_id: str | None) -> None:
+        edges, fact = self._ear.flush(event.at.hi, response_id)
+        if fact is None:
+            return
+        self._director.revoke(event.at.hi)
+        for edge in edges:
+            self._director.heard(edge)
+        self._journal(
+            {
+                "type": "flush",
+                "lo": event.at.lo,
+                "hi": event.at.hi,
+                "response_id": response_id,
+                "item_id": fact.item_id,
+                "played_ms": fact.played_ms,
+            }
+        )
+        if fact.item_id is not None:
+            self.perform(Truncate(fact.item_id, fact.played_ms), item_id=fact.item_id)
+
+    def _answer(self, call: ToolCall) -> None:
+        tool = self._tools.get(call.name)
+        delay_s = tool.delay_s if tool is not None else 0.0
+
+        def send_result() -> None:
+            self._timers.discard(handle)
+            self.perform(
+                ToolResult(call.call_id, _output_of(tool)),
+                call_id=call.call_id,
+                name=call.name,
+                delay_s=delay_s,
+            )
+            self._director.tool_answered(call.name, self._now())
+            self._advance()
+
+        handle = self._alarm.call_at(self._now() + round(delay_s * NS_PER_S), send_result)
+        self._timers.add(handle)
+
+
+def _output_of(tool: ToolSpec | None) -> str:
+    if tool is None:
+        return json.dumps({"error": "unknown tool"})
+    return json.dumps(tool.result, ensure_ascii=False, allow_nan=False)
