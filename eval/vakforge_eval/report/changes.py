@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vakforge_eval.report.judgement import BOUGHT, central
+from vakforge_eval.report.judgement import central
 
 __all__ = ["DIMENSIONS", "NOT_YET", "breakdown_sections", "find_changes"]
 
@@ -21,6 +21,7 @@ NOT_YET = {
 """Dimensions of the specification that need metrics other than times, and why they are empty."""
 
 _TOP = 5
+_ABOUT_THE_PROBE = "invalid_turns"
 
 
 def breakdown_sections(breakdowns: Sequence[Row]) -> list[dict[str, Any]]:
@@ -42,19 +43,30 @@ def breakdown_sections(breakdowns: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _movement(row: Row, by: str, value: str, systems: Sequence[str]) -> dict[str, Any] | None:
+def _is_bought(summary: Sequence[Row], systems: Sequence[str]) -> bool:
+    """Whether more replies of a slice came early or not at all: then a lower time is no gain."""
+    for row in summary:
+        if row["metric"] in ("early_rate", "no_reply_rate"):
+            base, tuned = (central(row["systems"].get(name)) for name in systems)
+            if tuned is not None and tuned > (base or 0):
+                return True
+    return False
+
+
+def _movement(
+    row: Row, by: str, value: str, systems: Sequence[str], *, is_bought: bool
+) -> dict[str, Any] | None:
     """Return a slice's change in one metric with its size, or None if it proves nothing."""
     delta, cells = row.get("delta"), [row["systems"].get(name) for name in systems]
-    is_below = any(badge["kind"] == "below_resolution" for badge in row["badges"])
-    if row["better"] not in ("lower", "higher") or is_below:
+    if row["better"] is None or row.get("resolution") == "below resolution":
         return None
     before = central(cells[0])
-    if not isinstance(delta, int | float) or not isinstance(before, int | float) or delta == 0:
+    if not delta or not isinstance(before, int | float):
         return None
     is_gain = (delta < 0) == (row["better"] == "lower")
-    if is_gain and row["direction_withheld"] in BOUGHT:
-        return None
     is_rate = "hits" in (cells[0] or {})
+    if is_gain and is_bought and not is_rate:
+        return None
     return {
         "by": by,
         "value": value,
@@ -110,8 +122,10 @@ def find_changes(sections: Sequence[Row], systems: Sequence[str]) -> dict[str, A
         movement
         for section in parts
         for part in section["slices"]
+        for is_bought in (_is_bought(part["summary"], systems),)
         for row in part["summary"]
-        if (movement := _movement(row, section["by"], part["value"], systems))
+        if row["metric"] != _ABOUT_THE_PROBE
+        and (movement := _movement(row, section["by"], part["value"], systems, is_bought=is_bought))
     ]
     reason = None
     if not any(section["slices"] for section in sections):

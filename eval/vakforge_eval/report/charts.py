@@ -120,7 +120,8 @@ class _Point:
 def _point(row: Row, metric: str) -> _Point | None:
     """Return a turn's or call's point, or None where it has no number or was spoilt."""
     value = row.get("metrics", {}).get(metric)
-    if value is None or not row.get("valid", True):
+    is_spoilt = "turn" in row and not row["valid"]
+    if value is None or is_spoilt:
         return None
     turn = f", turn {row['turn']}" if "turn" in row else ""
     where = f"{cut(str(row.get('scenario') or row['call']), 60)}{turn}"

@@ -129,19 +129,19 @@ def build_document(
     systems
         ``(tuned,)`` or ``(base, tuned)``, by name.
     summary
-        One row a metric: metric, unit, better, definition, ``systems`` name -> cell, delta,
-        delta_ci, and optionally start, stop, group ("latency", "turns", "transport", "self").
+        One row a metric, as `scoring.compare.summarise` gives it: metric, unit, better,
+        definition, start, stop, group, ``systems`` name -> cell, delta, delta_ci, arrow, …
     turns
         One row a turn and system: system, call, scenario, turn, kind, valid, flags, metrics.
     calls
-        One row a call: system, call, and optionally scenario, valid, failure, metrics, transport.
+        One row a call: system, call, and optionally scenario, valid, failure, metrics, facts.
     provenance
         Hashes, versions, seed, judge, detector, playout, definitions; names beyond are kept.
     samples
         Paired turns: scenario, turn, user_text, reference, ``answers`` name -> {text, audio, …}.
         The first ten are kept; links that are not plain relative paths are dropped.
     breakdowns
-        One row a slice: by, value and its own ``summary`` rows.
+        One row a slice (`scoring.compare.breakdowns`): by, value and its own ``summary`` rows.
     hardware
         The serving path as its owner stated it, by system.
     verdict

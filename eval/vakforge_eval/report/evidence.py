@@ -90,33 +90,17 @@ def _provenance_rows(provenance: Row) -> list[tuple[Cell, ...]]:
 
 def _definition_table(document: Row) -> Block:
     given = {item["metric"]: item for item in document["provenance"].get("definitions", [])}
-    rows = []
-    for row in document["summary"]:
-        item = {**row, **given.get(row["metric"], {})}
-        rows.append(
-            (
-                Cell(item["metric"]),
-                Cell(item["definition"]),
-                *(
-                    Cell(str(item.get(k) or phrases.NONE))
-                    for k in ("start", "stop", "detector", "playout")
-                ),
-                Cell(str(item["unit"])),
-                Cell(str(item["better"])),
-            )
-        )
-    if not rows:
+    items = [{**row, **given.get(row["metric"], {})} for row in document["summary"]]
+    if not items:
         return Note("No metric was computed.", "Definitions")
-    columns = (
-        Column("metric", "name"),
-        Column("definition"),
-        Column("start"),
-        Column("stop"),
-        Column("detector"),
-        Column("playout model"),
-        Column("unit"),
-        Column("better"),
-    )
+    fields = ["definition", "start", "stop", "detector", "playout", "unit", "better"]
+    if not any(item.get("playout") for item in items):
+        fields.remove("playout")  # the detector's text names the model where there is one
+    rows = [
+        (Cell(item["metric"]), *(Cell(str(item.get(name) or phrases.NONE)) for name in fields))
+        for item in items
+    ]
+    columns = (Column("metric", "name"), *(Column(name) for name in fields))
     return Table("Definitions", columns, rows)
 
 

@@ -17,25 +17,33 @@ from vakforge_eval.report.page import (
     StripBlock,
     Table,
 )
-from vakforge_eval.report.sections import is_headline
-from vakforge_eval.report.settings import flat, plain
+from vakforge_eval.report.sections import is_apart, is_shown
+from vakforge_eval.report.settings import flat
 
 __all__ = ["latency_section"]
 
 Row = Mapping[str, Any]
 
 
-def _is_time(row: Row) -> bool:
-    return is_headline(row) and row["unit"] == "s"
+def _is_latency(row: Row) -> bool:
+    """Whether a row is a latency metric with a number; those without are named in section 1."""
+    return row.get("group", "latency") == "latency" and is_shown(row)
 
 
 def _statistic(cell: Row, name: str, unit: str) -> Cell:
     label = cell.get("p95_label", "p95")
     bound = cell.get("bound") if name == "p50" else cell.get("p95_bound")
     ends = phrases.interval(cell.get(f"{name}_ci"), unit)
-    badges = (("max", "max"),) if name == "p95" and label == "max" else ()
+    is_max = name == "p95" and label == "max" and cell.get("n")
+    badges = (("max", "max"),) if is_max else ()
     text = phrases.stat(cell.get(name), unit, bound)
     return Cell(text, "" if ends == phrases.NONE else ends, badges)
+
+
+def _without(cell: Row) -> str:
+    """Return how many turns or calls have no number, by reason."""
+    counts = cell.get("undefined") or {}
+    return ", ".join(f"{phrases.reason(name)} {n}" for name, n in counts.items()) or phrases.NONE
 
 
 def _latency_rows(row: Row, systems: Sequence[str]) -> list[tuple[Cell, ...]]:
@@ -52,6 +60,7 @@ def _latency_rows(row: Row, systems: Sequence[str]) -> list[tuple[Cell, ...]]:
                 _statistic(cell, "p50", row["unit"]),
                 _statistic(cell, "p95", row["unit"]),
                 *(Cell(str(cell.get(count, phrases.NONE))) for count in counts),
+                Cell(_without(cell)),
                 Cell(str(cell.get("ci_method") or phrases.NONE)),
             )
         )
@@ -62,11 +71,11 @@ def _latency_table(document: Row) -> Block:
     rows = [
         cells
         for row in document["summary"]
-        if _is_time(row)
+        if _is_latency(row)
         for cells in _latency_rows(row, document["systems"])
     ]
     if not rows:
-        return Note("No latency metric was computed.")
+        return Note("No latency metric has a number.")
     columns = (
         Column("metric", "name"),
         Column("system", "name"),
@@ -77,6 +86,7 @@ def _latency_table(document: Row) -> Block:
         Column("early", "number"),
         Column("no reply", "number"),
         Column("invalid", "number"),
+        Column("without a number"),
         Column("interval method"),
     )
     note = (
@@ -90,7 +100,7 @@ def _latency_table(document: Row) -> Block:
 def _strips(document: Row) -> list[Block]:
     blocks: list[Block] = []
     for row in document["summary"]:
-        if not _is_time(row):
+        if not _is_latency(row) or row["unit"] != "s":
             continue
         ends = (row.get("start"), row.get("stop"))
         caption = " → ".join(str(end) for end in ends if end)
@@ -115,88 +125,60 @@ def _hardware_table(document: Row) -> Table:
     return Table("Hardware", columns, rows, note)
 
 
-_SUFFIXES = (("_ns", 1e-9, "s"), ("_s", 1.0, "s"), ("_ppm", 1.0, "ppm"))
-
-
-def _worded(name: str, value: float) -> tuple[str, str]:
-    """Return a transport number's name without its unit, and its text with it."""
-    for suffix, factor, unit in _SUFFIXES:
-        if name.endswith(suffix):
-            return name.removesuffix(suffix), phrases.quantity(value * factor, unit)
-    return name, phrases.quantity(value, "share" if name.endswith("_share") else "1")
-
-
-def _transport_text(name: str, values: Sequence[Any]) -> tuple[str, str]:
-    """Return a name and the worst call's number, or how many calls have which text."""
-    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    if numbers and len(numbers) == len(values):
-        return _worded(name, max(numbers, key=abs))
-    counts = sorted(Counter(plain(v) for v in values).items())
-    if len(counts) == 1:
-        return name, counts[0][0]
-    return name, ", ".join(f"{text} ({n} call{'s' if n > 1 else ''})" for text, n in counts)
-
-
-def _measured_only(value: Any) -> Any:
-    """Return the number or the reason of a value in its report form, else the value itself."""
-    if not isinstance(value, Mapping):
-        return value
-    for key in ("value", "censored"):
-        if key in value:
-            return value[key]
-    return f"not measured: {phrases.reason(str(value.get('undefined', 'no reason given')))}"
+def _apart_rows(row: Row, systems: Sequence[str]) -> list[tuple[Cell, ...]]:
+    rows: list[tuple[Cell, ...]] = []
+    for i, name in enumerate(systems):
+        cell, unit = row["systems"].get(name) or {}, row["unit"]
+        middle, tail = Cell(phrases.stat(cell.get("p50"), unit)), _statistic(cell, "p95", unit)
+        if "hits" in cell:
+            middle, tail = Cell(phrases.rate(cell)), Cell(phrases.NONE)
+        n = str(cell.get("total", cell.get("n", phrases.NONE)))
+        rows.append((Cell(row["metric"] if i == 0 else ""), Cell(name), middle, tail, Cell(n)))
+    return rows
 
 
 def _transport_table(document: Row) -> Block:
-    systems, title = document["systems"], "Transport and the probe itself"
-    calls = [call for call in document["calls"] if call.get("transport")]
-    if not calls:
-        return Note("No call recorded its transport.", title)
-    names = list(dict.fromkeys(name for call in calls for name in call["transport"]))
-    rows = []
-    for name in names:
-        label, cells = name, []
-        for system in systems:
-            values = [
-                _measured_only(call["transport"][name])
-                for call in calls
-                if call["system"] == system and name in call["transport"]
-            ]
-            text = phrases.NONE
-            if values:
-                label, text = _transport_text(name, values)
-            cells.append(Cell(text))
-        rows.append((Cell(phrases.reason(label)), *cells))
-    columns = (Column("quantity", "name"), *(Column(name) for name in systems))
-    note = "Numbers are those of the worst call. A late or busy probe measures itself."
-    return Table(title, columns, rows, note)
-
-
-def _summarised_transport(document: Row) -> list[Block]:
-    """Return transport and self metrics that scoring summarised, where it did."""
-    rows = []
-    for row in document["summary"]:
-        if is_headline(row):
-            continue
-        for name in document["systems"]:
-            cell = row["systems"].get(name) or {}
-            stats = (
-                (phrases.rate(cell), phrases.NONE)
-                if "hits" in cell
-                else tuple(phrases.stat(cell.get(p), row["unit"]) for p in ("p50", "p95"))
-            )
-            count = str(cell.get("n", phrases.NONE))
-            rows.append((Cell(row["metric"]), Cell(name), *map(Cell, stats), Cell(count)))
+    """Return the metrics of the transport and of the probe itself, over calls."""
+    title = "Transport and the probe itself"
+    apart = [row for row in document["summary"] if is_apart(row)]
+    rows = [cells for row in apart for cells in _apart_rows(row, document["systems"])]
     if not rows:
-        return []
+        return Note("No transport metric was computed.", title)
     columns = (
-        Column("quantity", "name"),
+        Column("metric", "name"),
         Column("system", "name"),
         Column("p50", "number"),
         Column("p95", "number"),
         Column("n", "number"),
     )
-    return [Table("Transport and self, over calls", columns, rows)]
+    note = (
+        "Over calls; frames late over frames. A probe that is late, or busy for more than 70 % of "
+        "its core, measures itself."
+    )
+    return Table(title, columns, rows, note)
+
+
+def _told(calls: Sequence[Row], system: str, name: str) -> str:
+    """Return what the calls of a system say under `name`, with counts where they differ."""
+    told = [dict(flat(call.get("facts") or {})) for call in calls if call["system"] == system]
+    counts = sorted(Counter(facts[name] for facts in told if name in facts).items())
+    if len(counts) == 1:
+        return counts[0][0]
+    words = (f"{text} ({n} call{'s' if n > 1 else ''})" for text, n in counts)
+    return ", ".join(words) or phrases.NONE
+
+
+def _facts_table(document: Row) -> Block:
+    """Return how the calls were measured: stamp source, scheduling, protocol."""
+    title, systems, calls = "How it was measured", document["systems"], document["calls"]
+    names = dict.fromkeys(name for call in calls for name, _ in flat(call.get("facts") or {}))
+    if not names:
+        return Note("No call says how it was measured.", title)
+    rows = [
+        (Cell(phrases.reason(name)), *(Cell(_told(calls, system, name)) for system in systems))
+        for name in names
+    ]
+    return Table(title, (Column("what", "name"), *(Column(name) for name in systems)), rows)
 
 
 def _excluded_block(document: Row) -> Block:
@@ -227,8 +209,8 @@ def latency_section(document: Row) -> Section:
             _latency_table(document),
             *_strips(document),
             _hardware_table(document),
-            *_summarised_transport(document),
             _transport_table(document),
+            _facts_table(document),
             _excluded_block(document),
         ],
     )

@@ -16,11 +16,13 @@ from vakforge_eval.report.safe import cut
 __all__ = ["escape", "to_markdown"]
 
 _CELL = 60
+_BADGES = 120
 _TEXT = 600
 # An underscore inside a word (every metric name has one) is plain text in markdown.
 _SPECIAL = re.compile(r"[\\`*\[\]{}|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=:)/(?=/)|(?<=\bwww)\.")
-# Where a text opens a list item or a paragraph, these would open a heading or a list in it.
-_OPENING = re.compile(r"^(?:(?=[#+=-])|(\d{1,9})(?=[.)]))")
+# Where a text opens a list item or a paragraph, these would open a block in it.
+_OPENING = re.compile(r"^(?:(?=[#>]|[+=-]+(?:\s|$)|--)|(\d{1,9})(?=[.)](?:\s|$)))")
+_TAGS = re.compile(r"<|(?<=.)>(?![ =])|&(?=#?\w+;)")
 # An interval is no link text unless a target follows, and reads better unescaped.
 _INTERVAL = re.compile(r"(\[[−\d.,… ]+\](?![\[(:]))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -34,7 +36,7 @@ def escape(text: str, limit: int = _TEXT) -> str:
         for i, part in enumerate(parts)
     )
     inert = _OPENING.sub(lambda match: f"{match.group(1) or ''}\\", literal)
-    return "".join(_ENTITIES.get(char, char) for char in inert)
+    return _TAGS.sub(lambda match: _ENTITIES[match.group()], inert)
 
 
 def _width(text: str) -> int:
@@ -45,9 +47,10 @@ def _width(text: str) -> int:
 
 
 def _cell(cell: Cell, column: Column) -> str:
-    note = f"({cell.note})" if cell.note and column.kind == "name" else cell.note
-    parts = [cell.text, note, "; ".join(words for _, words in cell.badges)]
-    return " ".join(escape(part, _CELL) for part in parts if part)
+    note = cell.note if column.kind == "number" or not cell.note else f"({cell.note})"
+    badges = "; ".join(words for _, words in cell.badges)
+    parts = (escape(cell.text, _CELL), escape(note, _CELL), escape(badges, _BADGES))
+    return " ".join(part for part in parts if part)
 
 
 def _pad(text: str, width: int, column: Column) -> str:

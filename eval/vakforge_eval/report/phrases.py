@@ -13,6 +13,7 @@ __all__ = [
     "NONE",
     "error",
     "interval",
+    "limits",
     "metric_value",
     "quantity",
     "rate",
@@ -91,7 +92,7 @@ def interval(ends: Sequence[float | None] | None, unit: str, *, of_change: bool 
     factor, _ = _scale(unit)
     scaled = [None if end is None else end * factor for end in ends]
     sizes = [abs(end) for end in scaled if end]
-    places = _decimals(max(sizes, default=0.0), unit)
+    places = _decimals(max(sizes), unit) if sizes else 0
     # An end beside 0 decides whether there is a change: it must not be worded as 0.
     while places < 2 and min(sizes, default=1.0) < 0.5 / 10**places:
         places += 1
@@ -100,11 +101,18 @@ def interval(ends: Sequence[float | None] | None, unit: str, *, of_change: bool 
     return f"[{', '.join(texts)}]{suffix}"
 
 
-def _error_digits(size: float) -> str:
+def limits(ends: Sequence[float | None], unit: str) -> str:
+    """Return a change of which only a bound is known: ``< −120 ms`` or ``> +120 ms``."""
+    low, high = ends
+    if low is not None:
+        return f"> {signed(low, unit)}"
+    return NONE if high is None else f"< {signed(high, unit)}"
+
+
+def _error_digits(size: float, places: int) -> str:
     """Return a size rounded up: a worst case must not be worded smaller than it is."""
     if size == 0:
         return "0"
-    places = 0 if size >= 10 else 1 if size >= 0.1 else 2
     step: int = 10**places
     return f"{math.ceil(round(size * step, 6)) / step:,.{places}f}"
 
@@ -112,7 +120,9 @@ def _error_digits(size: float) -> str:
 def error(minus: float, plus: float, unit: str) -> str:
     """Return a worst-case error: ``±0.2``, or ``−0.1 +3.0`` where the sides differ."""
     factor, _ = _scale(unit)
-    low, high = _error_digits(minus * factor), _error_digits(plus * factor)
+    largest = round(max(minus, plus) * factor, 6)
+    places = 0 if largest >= 10 else 1 if largest >= 0.1 else 2
+    low, high = _error_digits(minus * factor, places), _error_digits(plus * factor, places)
     return f"±{low}" if low == high else f"{MINUS}{low} +{high}"
 
 

@@ -41,6 +41,8 @@ def clean_text(text: str, limit: int = MAX_TEXT) -> str:
 
     Joiners stay: Hindi and emoji need them.
     """
+    if text.isprintable():  # holds none of them, and nearly every text is
+        return cut(text, limit)
     plain = _ESCAPE_SEQUENCE.sub("", text[: 4 * limit])
     kept = (" " if c in _SPACES else c for c in plain if c in _SPACES or _is_wanted(c))
     return cut("".join(kept), limit)

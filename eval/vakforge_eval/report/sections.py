@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vakforge_eval.report import phrases
+from vakforge_eval.report.judgement import is_measured
 from vakforge_eval.report.page import Block, Cell, Column, Note, Section, Table
 
 __all__ = [
     "breakdown_section",
     "change_cell",
     "change_section",
-    "from_to",
+    "is_apart",
     "is_headline",
+    "is_shown",
     "summary_section",
     "summary_table",
     "value_text",
@@ -23,13 +26,27 @@ Row = Mapping[str, Any]
 
 _ARROWS = {"lower": {"better": "▼", "worse": "▲"}, "higher": {"better": "▲", "worse": "▼"}}
 _APART = frozenset({"transport", "self"})
+_DETAILS = frozenset({"tool_wait", "rtf_inverse", "endpoint_delay_claimed"})
+_DETAIL_PREFIX = "setup_"
+"""Parts or other forms of a row that is in the summary; they are in section 4."""
 # The specification's own latency metrics, and the one a caller feels.
 _SPECIFIED = ("ttft", "ttfa", "ttfa_heard", "total_response")
 
 
+def is_apart(row: Row) -> bool:
+    """Whether a row describes the transport or the probe, which have their own table."""
+    return row.get("group") in _APART
+
+
 def is_headline(row: Row) -> bool:
-    """Whether a row belongs into the summary: what describes the probe has its own table."""
-    return row.get("group") not in _APART
+    """Whether a row belongs into the summary."""
+    name = row["metric"]
+    return not (is_apart(row) or name in _DETAILS or name.startswith(_DETAIL_PREFIX))
+
+
+def is_shown(row: Row) -> bool:
+    """Whether at least one system has a number; a table of reasons would hide the numbers."""
+    return any(is_measured(cell) for cell in row["systems"].values())
 
 
 def value_text(cell: Row | None, unit: str) -> str:
@@ -41,22 +58,15 @@ def value_text(cell: Row | None, unit: str) -> str:
     return phrases.stat(cell.get("p50"), unit, cell.get("bound"))
 
 
-def from_to(row: Row, systems: Sequence[str]) -> str:
-    """Return ``base → tuned`` in words; with one system its value alone."""
-    return " → ".join(value_text(row["systems"].get(name), row["unit"]) for name in systems)
-
-
 def change_cell(row: Row) -> Cell:
     """Return the signed change, with an arrow and a word only where a direction may be shown."""
-    delta, direction = row.get("delta"), row["direction"]
-    if isinstance(delta, Mapping):
-        return Cell(phrases.stat(delta, row["unit"]))
-    if delta is None:
-        return Cell(phrases.NONE)
-    text = phrases.signed(delta, row["unit"])
-    if direction is None:
+    if row.get("delta") is None:
+        known = row.get("delta_limits")
+        return Cell(phrases.limits(known, row["unit"]) if known else phrases.NONE)
+    text, arrow = phrases.signed(row["delta"], row["unit"]), row["arrow"]
+    if arrow is None:
         return Cell(text)
-    return Cell(f"{text} {_ARROWS[row['better']][direction]} {direction}", tone=direction)
+    return Cell(f"{text} {_ARROWS[row['better']][arrow]} {arrow}", tone=arrow)
 
 
 def _n_text(row: Row, systems: Sequence[str]) -> str:
@@ -98,7 +108,7 @@ def _summary_cells(row: Row, systems: Sequence[str]) -> tuple[Cell, ...]:
     better = f"{row['better']} is better" if row["better"] in _ARROWS else ""
     return (
         Cell(row["metric"], better),
-        Cell(_span_text(row)),
+        Cell(_span_text(row), f"anchor: {row['anchor']}" if row.get("anchor") else ""),
         *(Cell(value_text(row["systems"].get(name), row["unit"])) for name in systems),
         *((change_cell(row),) if len(systems) > 1 else ()),
         Cell(_ci_text(row, systems)),
@@ -110,7 +120,7 @@ def _summary_cells(row: Row, systems: Sequence[str]) -> tuple[Cell, ...]:
 def summary_table(document: Row) -> Table:
     """Return the summary as a table; the terminal prints exactly this."""
     systems = document["systems"]
-    rows = [row for row in document["summary"] if is_headline(row)]
+    rows = [row for row in document["summary"] if is_headline(row) and is_shown(row)]
     is_pair = len(systems) > 1
     columns = (
         Column("metric", "name"),
@@ -132,25 +142,41 @@ def summary_table(document: Row) -> Table:
     return Table("", columns, [_summary_cells(row, systems) for row in rows], note)
 
 
-def _withheld_note(document: Row) -> list[Note]:
-    """Say why rows with a change show no direction."""
+def _withheld_note(document: Row) -> list[Block]:
+    """Say why rows with two numbers show no direction."""
     reasons: dict[str, list[str]] = {}
     for row in document["summary"]:
-        if is_headline(row) and row["direction_withheld"] and row.get("delta") is not None:
-            reasons.setdefault(row["direction_withheld"], []).append(row["metric"])
+        is_pair = len(document["systems"]) > 1 and all(map(is_measured, row["systems"].values()))
+        if is_headline(row) and row["arrow_withheld"] and is_pair:
+            reasons.setdefault(row["arrow_withheld"], []).append(row["metric"])
     if not reasons:
         return []
     words = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
     return [Note(f"No direction is shown where it would not be sound: {words}.")]
 
 
+def _reasons(row: Row) -> str:
+    """Return why a metric has no number, most frequent reason first."""
+    counts: Counter[str] = Counter()
+    for cell in row["systems"].values():
+        counts.update((cell or {}).get("undefined", {}))
+    return ", ".join(phrases.reason(name) for name, _ in counts.most_common()) or "nothing counted"
+
+
+def _missing_note(document: Row) -> list[Block]:
+    missing = [r for r in document["summary"] if is_headline(r) and not is_shown(r)]
+    if not missing:
+        return []
+    words = "; ".join(f"{row['metric']} ({_reasons(row)})" for row in missing)
+    return [Note(f"Without a number: {words}.")]
+
+
 def summary_section(document: Row) -> Section:
     """Return section 1."""
     table = summary_table(document)
-    if not table.rows:
-        return Section("summary", "Summary", [Note("No metric was computed.")])
-    notes = _withheld_note(document) if len(document["systems"]) > 1 else []
-    return Section("summary", "Summary", [table, *notes])
+    shown: Block = table if table.rows else Note("No metric has a number.")
+    notes = [*_withheld_note(document), *_missing_note(document)]
+    return Section("summary", "Summary", [shown, *notes])
 
 
 def _slice_name(part: Row) -> str:
@@ -206,7 +232,7 @@ def _sentence(text: str) -> str:
 
 def _shown(summary: Sequence[Row]) -> list[Row]:
     """Return the rows that a breakdown shows: the specification's metrics, else the first four."""
-    by_name = {row["metric"]: row for row in summary if is_headline(row)}
+    by_name = {row["metric"]: row for row in summary if is_headline(row) and is_shown(row)}
     chosen = [by_name[name] for name in _SPECIFIED if name in by_name]
     return chosen or list(by_name.values())[: len(_SPECIFIED)]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from vakforge_eval.report import phrases
 
-__all__ = ["flat", "plain"]
+__all__ = ["flat"]
 
 
 def flat(obj: Any, prefix: str = "") -> list[tuple[str, str]]:
@@ -20,13 +20,12 @@ def flat(obj: Any, prefix: str = "") -> list[tuple[str, str]]:
         ]
     if isinstance(obj, list):
         if all(not isinstance(item, Mapping | list) for item in obj):
-            return [(prefix, ", ".join(plain(item) for item in obj) or phrases.NONE)]
+            return [(prefix, ", ".join(_plain(item) for item in obj) or phrases.NONE)]
         return [pair for i, item in enumerate(obj) for pair in flat(item, f"{prefix}.{i + 1}")]
-    return [(prefix, plain(obj))]
+    return [(prefix, _plain(obj))]
 
 
-def plain(value: Any) -> str:
-    """Return one setting as text."""
+def _plain(value: Any) -> str:
     if value is None:
         return phrases.NONE
     if isinstance(value, bool):

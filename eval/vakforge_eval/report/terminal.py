@@ -11,11 +11,11 @@ from vakforge_eval.report.sections import summary_table
 
 __all__ = ["banner_lines", "summary_rows"]
 
-_CELL = 48
+_CELL = 64
 
 
 def _text(cell: Cell, column: Column) -> str:
-    note = f"({cell.note})" if cell.note and column.kind == "name" else cell.note
+    note = cell.note if column.kind == "number" or not cell.note else f"({cell.note})"
     parts = (cell.text, note, ", ".join(words for _, words in cell.badges))
     return cut(" ".join(part for part in parts if part), _CELL)
 

@@ -1,27 +1,32 @@
-"""A run as scoring would hand it over: two systems, four scenarios, times drawn from a seed."""
+"""A run as scoring hands it over: two systems, four scenarios, times drawn from a seed."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from vakforge_eval.metrics.registry import METRICS, definitions
 from vakforge_eval.report.document import build_document
+from vakforge_eval.scoring.compare import breakdowns, summarise
+from vakforge_eval.scoring.rows import call_rows, turn_rows
+from vakforge_eval.scoring.scores import CallScore, ScoreSet, TurnScore
+from vakforge_eval.timeline.values import (
+    Censored,
+    Flag,
+    Measured,
+    MetricValue,
+    Rate,
+    Reason,
+    Undefined,
+)
 
 Row = dict[str, Any]
 SYSTEMS = ("base", "tuned")
-METRICS = {
-    "ttft": ("user_end", "first text token"),
-    "ttfa": ("user_end", "first audio message"),
-    "ttfa_audible": ("user_end", "first audible sample, by arrival"),
-    "ttfa_heard": ("user_end", "first audible sample, as heard"),
-    "ttfs": ("user_end", "first ≥ 400 ms of speech, as heard"),
-    "total_response": ("user_end", "last audible sample, as heard"),
-}
 SCENARIOS = {
     "booking": ("en-US", "clean", "en"),
     "status check": ("en-GB", "phone", "en"),
@@ -34,186 +39,162 @@ USER = {
     "order change": "Please change my order to two large pizzas, total is $24 | no more.",
     "पता बदलना": "मेरा पता बदलना है, naya address likh lijiye.",
 }
+AFTER_TTFT = {
+    "ttft": 0.0,
+    "ttfa": 0.05,
+    "ttfa_audible": 0.13,
+    "ttfa_heard": 0.14,
+    "ttfs": 0.16,
+    "total_response": 2.1,
+    "endpoint_delay": -0.1,
+}
+N_REPEATS, N_TURNS = 3, 4
 
 
-def rank(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
-
-
-def make_turns() -> list[Row]:
-    rng = random.Random(7)
-    turns = []
-    for system, scale in (("base", 1.0), ("tuned", 0.8)):
-        for scenario, (locale, condition, language) in SCENARIOS.items():
-            for repeat in range(3):
-                for turn in range(4):
-                    slow = 1.5 if scenario == "order change" and system == "tuned" else 1.0
-                    first = round(slow * scale * rng.lognormvariate(-0.6, 0.22), 9)
-                    row: Row = {
-                        "system": system,
-                        "call": f"{system}-{scenario.replace(' ', '-')}-{repeat}",
-                        "scenario": scenario,
-                        "turn": turn,
-                        "kind": "say",
-                        "valid": True,
-                        "flags": [],
-                        "slices": {
-                            "scenario": scenario,
-                            "locale": locale,
-                            "condition": condition,
-                            "language": language,
-                            "source": "synthetic",
-                        },
-                        "metrics": {},
-                    }
-                    for i, name in enumerate(METRICS):
-                        extra = (0.0, 0.05, 0.13, 0.14, 0.16, 2.1)[i]
-                        row["metrics"][name] = {
-                            "value": round(first + extra, 9),
-                            "u": [0.0002, 0.0002],
-                            "u_detect": [0.001, 0.0] if i >= 2 else [0, 0],
-                        }
-                    turns.append(row)
-    never = turns[5]
-    never["flags"], never["metrics"] = ["no_reply"], {n: {"censored": 10.0} for n in METRICS}
-    early = turns[30]
-    early["flags"] = ["early"]
-    for name in ("ttfa", "ttfa_audible", "ttfa_heard", "ttfs"):
-        early["metrics"][name]["value"] = -0.18
-    early["metrics"]["ttft"] = {"undefined": "no_text"}
-    spoilt = turns[60]
-    spoilt["valid"], spoilt["flags"] = False, ["invalid_pacing"]
-    return turns
-
-
-def cell(turns: Sequence[Row], metric: str) -> Row:
-    valid = [t for t in turns if t["valid"]]
-    values = [m for t in valid if "value" in (m := t["metrics"][metric]) and m["value"] >= 0]
-    numbers = [m["value"] for m in values]
-    p50, p95 = rank(numbers, 0.5), rank(numbers, 0.95)
-    few = len(numbers) < 20
+def slices_of(scenario: str) -> dict[str, str]:
+    locale, condition, language = SCENARIOS[scenario]
     return {
-        "n": len(numbers),
-        "clusters": len({t["call"] for t in valid}),
-        "n_early": sum("early" in t["flags"] for t in valid),
-        "n_no_reply": sum("no_reply" in t["flags"] for t in valid),
-        "n_invalid": len(turns) - len(valid),
-        "p50": p50,
-        "p50_ci": [round(p50 - 0.05, 9), round(p50 + 0.045, 9)],
-        "p95": p95,
-        "p95_ci": None if few else [round(p95 - 0.09, 9), round(p95 + 0.1, 9)],
-        "p95_label": "max" if few else "p95",
-        "bound": [round(p50 - 0.0002, 9), round(p50 + 0.0002, 9)],
-        "ci_method": "t over clusters",
-        "low_n": len(numbers) < 100,
+        "scenario": scenario,
+        "locale": locale,
+        "condition": condition,
+        "language": language,
+        "source": "synthetic",
+        "anchor": "message",
     }
 
 
-def summarise(turns: Sequence[Row], systems: Sequence[str]) -> list[Row]:
-    rows = []
-    for metric, (start, stop) in METRICS.items():
-        cells = {s: cell([t for t in turns if t["system"] == s], metric) for s in systems}
-        delta = None
-        if len(systems) > 1:
-            delta = round(cells["tuned"]["p50"] - cells["base"]["p50"], 9)
-        rows.append(
-            {
-                "metric": metric,
-                "unit": "s",
-                "better": "lower",
-                "definition": f"{metric}/1",
-                "start": start,
-                "stop": stop,
-                "systems": cells,
-                "delta": delta,
-                "delta_ci": None
-                if delta is None
-                else [round(delta - 0.06, 9), round(delta + 0.05, 9)],
-            }
-        )
-    rates = {s: [t for t in turns if t["system"] == s and t["valid"]] for s in systems}
-    early: Row = {
-        s: {
-            "hits": (hits := sum("early" in t["flags"] for t in found)),
-            "total": len(found),
-            "value": round(hits / len(found), 9),
-            "ci": [0.0, 0.08],
-            "ci_method": "Wilson",
-            "n": len(found),
-            "clusters": len({t["call"] for t in found}),
-            "low_n": len(found) < 100,
-        }
-        for s, found in rates.items()
+def values_of(first: float) -> dict[str, MetricValue]:
+    """Return every turn metric: those after the first token measured, the rest with a reason."""
+    found: dict[str, MetricValue] = {
+        spec.name: Undefined(Reason.NOT_APPLICABLE) for spec in METRICS if spec.scope == "turn"
     }
-    delta = None
-    if len(systems) > 1:
-        delta = round(early["tuned"]["value"] - early["base"]["value"], 9)
-    rows.append(
-        {
-            "metric": "early_rate",
-            "unit": "rate",
-            "better": "lower",
-            "definition": "early_rate/1",
-            "start": "turns",
-            "stop": "replies that began before user_end",
-            "systems": early,
-            "delta": delta,
-            "delta_ci": None if delta is None else [-0.06, 0.02],
-        }
+    for name, after in AFTER_TTFT.items():
+        found[name] = Measured(round(first + after, 9), (0.0002, 0.0002), (0.0005, 0.0))
+    found["leading_silence"] = Measured(0.08, (0.0002, 0.0002))
+    found["rtf"] = Measured(1.02)
+    return found
+
+
+def make_turn(system: str, scenario: str, repeat: int, turn: int, first: float) -> TurnScore:
+    flags: tuple[Flag, ...] = ()
+    metrics = values_of(first)
+    place = (system, scenario, repeat, turn)
+    if place == ("base", "booking", 1, 1):
+        flags = (Flag.NO_REPLY,)
+        metrics |= {name: Censored(10.0) for name in AFTER_TTFT}
+    if place == ("base", "order change", 1, 2):
+        flags = (Flag.EARLY,)
+        metrics |= {name: Measured(-0.18) for name in AFTER_TTFT if name.startswith("ttfa")}
+        metrics["ttft"] = Undefined(Reason.NO_TEXT)
+    if place == ("tuned", "status check", 0, 0):
+        flags = (Flag.INVALID_PACING,)
+    return TurnScore(
+        system=system,
+        call=f"{system}-{scenario.replace(' ', '-')}-{repeat}",
+        scenario=scenario,
+        cluster="",
+        speaker=None,
+        turn=turn,
+        kind="say",
+        valid=not any(flag.invalidates for flag in flags),
+        flags=flags,
+        metrics=metrics,
+        slices={**slices_of(scenario), "endpointing": "server"},
+        user_text=USER[scenario],
+        agent_text=f"Sure, let me see. That is done for you now. ({system})",
+        expected={"tools": [{"name": "save"}], "entities": [], "relevant_words": ["done"]},
+        pair_key=(scenario, 1, repeat, turn),
     )
-    return rows
 
 
-def make_calls(turns: Sequence[Row]) -> list[Row]:
-    calls = []
-    for i, name in enumerate(dict.fromkeys(t["call"] for t in turns)):
-        first = next(t for t in turns if t["call"] == name)
-        calls.append(
-            {
-                "system": first["system"],
-                "call": name,
-                "scenario": first["scenario"],
-                "valid": True,
-                "failure": None,
-                "metrics": {"setup": {"value": 0.021 + i / 1000, "u": [0, 0], "u_detect": [0, 0]}},
-                "transport": {
-                    "stamp_source": "kernel",
-                    "send_lateness_p50_s": 0.00006,
-                    "send_lateness_max_s": 0.0019 + i / 10000,
-                    "frames_late": 1 if i == 15 else 0,
-                    "cpu_share": 0.031,
-                    "loop_lag_max_s": 0.0021,
-                    "clock_skew_ppm": -12.5,
-                    "scheduling": "SCHED_OTHER",
-                },
-            }
-        )
-    return calls
+def make_call(turns: list[TurnScore], number: int) -> CallScore:
+    one = turns[0]
+    scenario, seed, repeat, _ = one.pair_key
+    valid = [turn for turn in turns if turn.valid]
+    early = sum(Flag.EARLY in turn.flags for turn in valid)
+    missing = sum(Flag.NO_REPLY in turn.flags for turn in valid)
+    return CallScore(
+        system=one.system,
+        call=one.call,
+        scenario=scenario,
+        script_hash=f"sha256:{len(scenario):02d}c4ca4238a0b923820dcc509a6f75849b",
+        cluster="",
+        speaker=None,
+        valid=len(valid) == len(turns),
+        failure=None,
+        values={
+            "setup": Measured(round(0.021 + number / 1000, 9), (0.0001, 0.0001)),
+            "setup_tls": Undefined(Reason.NOT_APPLICABLE),
+            "greeting_latency": Undefined(Reason.NO_GREETING),
+            "send_lateness_p50": Measured(0.00006),
+            "send_lateness_max": Measured(round(0.0019 + number / 10000, 9)),
+            "clock_skew_ppm": Measured(-12.5, (3.0, 3.0)),
+            "cpu_share": Measured(0.031),
+            "loop_lag_max": Measured(0.0021),
+        },
+        rates={
+            "early_rate": Rate(early, len(valid)),
+            "no_reply_rate": Rate(missing, len(valid)),
+            "invalid_turns": Rate(len(turns) - len(valid), len(turns)),
+            "failed_calls": Rate(0, 1),
+            "frames_late": Rate(len(turns) - len(valid), 1500),
+        },
+        slices=slices_of(scenario),
+        facts={"stamp_source": "kernel", "scheduling": {"policy": "SCHED_OTHER", "nice": 0}},
+        pair_key=(scenario, seed, repeat, -1),
+    )
+
+
+def make_scores(system: str, scale: float) -> ScoreSet:
+    rng = random.Random(7)
+    turns: list[TurnScore] = []
+    calls: list[CallScore] = []
+    for scenario in SCENARIOS:
+        slow = 1.5 if scenario == "order change" and system == "tuned" else 1.0
+        for repeat in range(N_REPEATS):
+            held = [
+                make_turn(
+                    system,
+                    scenario,
+                    repeat,
+                    turn,
+                    round(slow * scale * rng.lognormvariate(-0.6, 0.22), 9),
+                )
+                for turn in range(N_TURNS)
+            ]
+            turns += held
+            calls.append(make_call(held, len(calls)))
+    return ScoreSet(system, tuple(turns), tuple(calls), definitions())
+
+
+@functools.cache
+def scores_of(system: str) -> ScoreSet:
+    return make_scores(system, {"base": 1.0, "tuned": 0.8}[system])
 
 
 def make_sample(scenario: str, turn: int, first: float) -> Row:
-    answers: Row = {}
-    for system, delay in (("base", first), ("tuned", first - 0.12)):
-        answers[system] = {
+    answers: Row = {
+        system: {
             "call": f"{system}-{scenario}-0",
             "text": f"Sure, let me see. That is done for you now. ({system})",
             "audio": f"calls/{system}-{turn}/agent.wav" if turn == 0 else None,
             "flags": [],
             "metrics": {
-                "ttfa_heard": {"value": round(delay, 9), "u": [0.0002, 0.0002], "u_detect": [0, 0]},
-                "total_response": {"value": 3.0, "u": [0.0002, 0.0002], "u_detect": [0, 0]},
+                "ttfa_heard": Measured(round(delay, 9), (0.0002, 0.0002)).to_json(),
+                "total_response": Measured(3.0, (0.0002, 0.0002)).to_json(),
             },
             "timeline": {
                 "duration": 6.4,
                 "user": [[0.0, 1.3], [1.7, 2.8]],
-                "agent": [[2.8 + delay, 4.4], [4.9, 5.8]],
+                "agent": [[round(2.8 + delay, 9), 4.4], [4.9, 5.8]],
                 "marks": [
                     {"name": "user_end", "at": 2.8},
-                    {"name": "ttfa_heard stop", "at": 2.8 + delay},
+                    {"name": "ttfa_heard stop", "at": round(2.8 + delay, 9)},
                 ],
             },
         }
+        for system, delay in (("base", first), ("tuned", first - 0.12))
+    }
     return {
         "scenario": scenario,
         "turn": turn,
@@ -224,18 +205,16 @@ def make_sample(scenario: str, turn: int, first: float) -> Row:
     }
 
 
-def make_inputs(systems: Sequence[str] = SYSTEMS) -> Row:
-    turns = [t for t in make_turns() if t["system"] in systems]
-    breakdowns = []
-    for by in ("scenario", "locale", "condition", "language", "source"):
-        for value in sorted({t["slices"][by] for t in turns}):
-            part = [t for t in turns if t["slices"][by] == value]
-            breakdowns.append({"by": by, "value": value, "summary": summarise(part, systems)})
+@functools.cache
+def cached_inputs(systems: tuple[str, ...]) -> Row:
+    base = scores_of("base") if len(systems) > 1 else None
+    tuned = scores_of("tuned")
+    sets = [scores_of(name) for name in systems]
     return {
         "systems": systems,
-        "summary": summarise(turns, systems),
-        "turns": turns,
-        "calls": make_calls(turns),
+        "summary": summarise(base, tuned),
+        "turns": [row for scores in sets for row in turn_rows(scores)],
+        "calls": [row for scores in sets for row in call_rows(scores)],
         "provenance": {
             "manifest_hash": None,
             "config_hash": "sha256:5d41402abc4b2a76b9719d911017c592",
@@ -243,27 +222,37 @@ def make_inputs(systems: Sequence[str] = SYSTEMS) -> Row:
             "versions": {"vakforge-probe": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
             "judge": None,
             "seed": 1,
-            "detector": "RMS 10 ms, gate −55 dBFS, hysteresis 6 dB, run ≥ 30 ms",
+            "detector": "RMS over 10 ms, gate −55 dBFS, hysteresis 6 dB, run ≥ 30 ms",
             "playout": "fifo, buffer 0 ms",
         },
         "samples": [
             make_sample(name, turn, 0.55 + i / 50)
             for i, (name, turn) in enumerate((n, t) for n in SCENARIOS for t in (0, 1))
         ],
-        "breakdowns": breakdowns,
+        "breakdowns": breakdowns(base, tuned),
         "hardware": {"tuned": {"gpu": "1 × L4 24 GB", "quantization": "int8", "batch_size": 4}},
         "verdict": {"status": "valid", "reasons": []},
     }
 
 
-@functools.cache
-def cached_inputs(systems: tuple[str, ...]) -> Row:
-    return make_inputs(systems)
+def make_inputs(systems: tuple[str, ...] = SYSTEMS) -> Row:
+    return copy.deepcopy(cached_inputs(systems))
 
 
 @pytest.fixture
-def inputs() -> Row:
-    return copy.deepcopy(cached_inputs(SYSTEMS))
+def scores() -> tuple[ScoreSet, ScoreSet]:
+    return scores_of("base"), scores_of("tuned")
+
+
+@pytest.fixture(scope="session")
+def run() -> Row:
+    """Return the inputs to be shared: read only."""
+    return cached_inputs(SYSTEMS)
+
+
+@pytest.fixture
+def inputs(run: Row) -> Row:
+    return copy.deepcopy(run)
 
 
 @pytest.fixture
@@ -273,12 +262,21 @@ def document(inputs: Row) -> Row:
 
 @pytest.fixture
 def single() -> Row:
-    return build_document(**copy.deepcopy(cached_inputs(("tuned",))))
+    return build_document(**make_inputs(("tuned",)))
 
 
 @pytest.fixture
-def tiny() -> Row:
-    """A document small enough to be read: one metric, two turns a system."""
+def rebuild(inputs: Row) -> Callable[..., Row]:
+    """Return a function that builds the document with some inputs replaced."""
+
+    def build(**changed: Any) -> Row:
+        return build_document(**{**inputs, **changed})
+
+    return build
+
+
+def tiny_document() -> Row:
+    """Return a document small enough to be read: one metric, two turns a system."""
     values = {"base": (0.6, 0.64), "tuned": (0.48, 0.52)}
     turns = [
         {
@@ -301,6 +299,7 @@ def tiny() -> Row:
         "definition": "ttfa/1",
         "start": "user_end",
         "stop": "first audio message",
+        "detector": "arrival of the whole message",
         "systems": {
             system: {
                 "n": 2,
@@ -314,28 +313,27 @@ def tiny() -> Row:
                 "p95_ci": None,
                 "p95_label": "max",
                 "bound": [round(found[0] - 0.0002, 9), round(found[0] + 0.0002, 9)],
-                "ci_method": "none: 1 cluster",
+                "ci_method": "none: one cluster",
                 "low_n": True,
             }
             for system, found in values.items()
         },
         "delta": -0.12,
+        "delta_bound": [-0.1204, -0.1196],
         "delta_ci": None,
+        "resolution": "above resolution",
+        "arrow": None,
+        "arrow_withheld": "none: one cluster",
     }
     return build_document(
         SYSTEMS,
         [row],
         turns,
-        [{"system": s, "call": f"{s}-1", "transport": {"stamp_source": "kernel"}} for s in SYSTEMS],
+        [{"system": s, "call": f"{s}-1", "facts": {"stamp_source": "kernel"}} for s in SYSTEMS],
         {"seed": 1, "versions": {"vakforge-probe": "0.1.0"}},
     )
 
 
 @pytest.fixture
-def rebuild(inputs: Row) -> Callable[..., Row]:
-    """Return a function that builds the document with some inputs replaced."""
-
-    def build(**changed: Any) -> Row:
-        return build_document(**{**copy.deepcopy(inputs), **changed})
-
-    return build
+def tiny() -> Row:
+    return tiny_document()

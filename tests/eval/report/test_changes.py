@@ -9,21 +9,26 @@ Row = dict[str, Any]
 PAIR = ("base", "tuned")
 
 
-def row(metric: str, base: float, tuned: float, **cells: Any) -> Row:
-    def cell(value: float) -> Row:
-        return {"n": 10, "p50": value, "bound": [value - 0.001, value + 0.001]}
-
-    systems = {"base": cell(base), "tuned": {**cell(tuned), **cells}}
+def row(metric: str, base: float, tuned: float, **more: Any) -> Row:
     delta = round(tuned - base, 9)
     raw = {
         "metric": metric,
         "unit": "s",
         "better": "lower",
-        "systems": systems,
+        "systems": {"base": {"n": 10, "p50": base}, "tuned": {"n": 10, "p50": tuned}},
         "delta": delta,
         "delta_ci": [delta - 0.01, delta + 0.01],
+        **more,
     }
     return judge(raw, PAIR, is_valid=True)
+
+
+def share(metric: str, base: int, tuned: int) -> Row:
+    def cell(hits: int) -> Row:
+        return {"hits": hits, "total": 10, "value": hits / 10}
+
+    systems = {"base": cell(base), "tuned": cell(tuned)}
+    return row(metric, base / 10, tuned / 10, unit="rate", systems=systems)
 
 
 def part(by: str, value: str, *rows: Row) -> Row:
@@ -81,17 +86,44 @@ def test_a_dimension_with_one_value_is_the_summary_and_no_slice() -> None:
 
 def test_a_change_below_resolution_is_no_change() -> None:
     found = changes(
-        part("scenario", "a", row("ttfa", 0.5, 0.499)), part("scenario", "b", row("ttfa", 0.5, 0.5))
+        part("scenario", "a", row("ttfa", 0.5, 0.499, resolution="below resolution")),
+        part("scenario", "b", row("ttfa", 0.5, 0.5)),
     )
     assert found["reason"] == "no slice changed by more than the measurement can resolve"
 
 
-def test_a_gain_bought_with_missing_replies_is_no_improvement() -> None:
+@pytest.mark.parametrize("name", ["early_rate", "no_reply_rate"])
+def test_a_gain_bought_with_early_or_missing_replies_is_no_improvement(name: str) -> None:
     found = changes(
-        part("scenario", "a", row("ttfa", 0.5, 0.3, n_no_reply=4)),
-        part("scenario", "b", row("ttfa", 0.5, 0.45)),
+        part("scenario", "a", row("ttfa", 0.5, 0.3), share(name, 1, 4)),
+        part("scenario", "b", row("ttfa", 0.5, 0.45), share(name, 4, 1)),
     )
-    assert names(found["improvements"]) == ["b"]
+    assert [(c["value"], c["row"]["metric"]) for c in found["improvements"]] == [("b", name)]
+    assert [(c["value"], c["row"]["metric"]) for c in found["regressions"]] == [("a", name)]
+
+
+def test_a_share_is_ranked_by_points_and_has_no_relative_change() -> None:
+    found = changes(
+        part("scenario", "a", share("failed_calls", 0, 2)),
+        part("scenario", "b", row("ttfa", 0.5, 0.6)),
+    )
+    assert [c["relative"] for c in found["regressions"]] == [None, pytest.approx(0.2)]
+
+
+def test_what_the_probe_spoilt_is_no_regression_of_the_target() -> None:
+    found = changes(
+        part("scenario", "a", share("invalid_turns", 0, 2)),
+        part("scenario", "b", share("invalid_turns", 0, 0)),
+    )
+    assert found["regressions"] == []
+
+
+def test_a_metric_without_a_better_direction_is_left_out() -> None:
+    found = changes(
+        part("scenario", "a", row("tool_wait", 0.5, 0.2, better=None)),
+        part("scenario", "b", row("tool_wait", 0.5, 0.2, better=None)),
+    )
+    assert found["improvements"] == []
 
 
 def test_without_a_baseline_nothing_is_compared() -> None:

@@ -18,6 +18,7 @@ def test_the_stable_parts_are_those_that_other_programs_read(document: Row) -> N
     assert document["systems"] == ["base", "tuned"]
     assert document["summary"][0]["systems"]["tuned"]["p95_label"] == "p95"
     assert document["turns"][0]["metrics"]["ttfa"]["u"] == [0.0002, 0.0002]
+    assert document["turns"][0]["metrics"]["tool_wait"] == {"undefined": "not_applicable"}
     assert document["provenance"]["seed"] == 1
 
 
@@ -44,7 +45,7 @@ def test_a_measurement_that_must_not_be_used_says_so_first(
     assert kinds(document) == [status]
     assert "exit code 4" in document["banners"][0]["text"]
     assert document["banners"][0]["reasons"] == ["8 % of turns are invalid"]
-    assert {row["direction"] for row in document["summary"]} == {None}
+    assert {row["arrow"] for row in document["summary"]} == {None}
 
 
 def test_nothing_measured_outranks_a_valid_verdict(rebuild: Callable[..., Row]) -> None:

@@ -50,7 +50,7 @@ PAYLOADS = [
     "+ADw-script+AD4-alert(1)+ADw-/script+AD4-",
 ]
 
-KEPT = {"unit", "better", "p95_label", "status"}
+KEPT = {"unit", "better", "p95_label", "status", "arrow", "resolution"}
 """Fields with a closed list of words: the schema refuses anything else in them."""
 
 
@@ -67,7 +67,16 @@ def infect(obj: Any, payload: str) -> Any:
         return [infect(item, payload) for item in obj]
     if not isinstance(obj, dict):
         return obj
-    free = ("systems", "metrics", "answers", "scripts", "versions", "hardware", "transport")
+    free = (
+        "systems",
+        "metrics",
+        "answers",
+        "scripts",
+        "versions",
+        "hardware",
+        "facts",
+        "undefined",
+    )
     out: Row = {}
     for key, value in obj.items():
         if key in KEPT:
@@ -81,15 +90,27 @@ def infect(obj: Any, payload: str) -> Any:
     return out
 
 
+SHOWN = {"ttfa", "total_response", "early_rate", "greeting_latency", "frames_late", "cpu_share"}
+
+
+def few(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row["metric"] in SHOWN]
+
+
 def build(inputs: Row, payload: str) -> Row:
-    part = {
-        **copy.deepcopy(inputs),
-        "turns": inputs["turns"][:8] + inputs["turns"][60:64],
-        "breakdowns": inputs["breakdowns"][:6],
-        "samples": copy.deepcopy(inputs["samples"][:2]),
-        "calls": copy.deepcopy(inputs["calls"][:1] + inputs["calls"][-1:]),
-        "verdict": {"status": "invalid", "reasons": ["a stall"]},
-    }
+    part = copy.deepcopy(
+        {
+            **inputs,
+            "summary": few(inputs["summary"]),
+            "turns": inputs["turns"][4:8] + inputs["turns"][60:62],
+            "breakdowns": [
+                {**item, "summary": few(item["summary"])} for item in inputs["breakdowns"][:6]
+            ],
+            "samples": inputs["samples"][:1],
+            "calls": inputs["calls"][:1] + inputs["calls"][-1:],
+            "verdict": {"status": "invalid", "reasons": ["a stall"]},
+        }
+    )
     part["calls"][0]["failure"] = {"kind": "closed", "phase": "call", "message": "bye"}
     part["provenance"]["note"] = {"free": ["text", {"more": "text"}]}
     infected: Row = infect(part, payload)
@@ -97,8 +118,15 @@ def build(inputs: Row, payload: str) -> Row:
 
 
 @pytest.fixture
-def hostile(inputs: Row, request: pytest.FixtureRequest) -> Row:
-    return build(inputs, request.param)
+def hostile(run: Row, request: pytest.FixtureRequest) -> Row:
+    return build(run, request.param)
+
+
+@pytest.fixture(scope="module")
+def harmless_tags(run: Row) -> tuple[list[str], list[str]]:
+    """Return the tags of the same page, and of its markdown rendered, without any trick."""
+    document = build(run, "no harm ")
+    return tags_of(to_html(document)).tags, tags_of(render(to_markdown(document))).tags
 
 
 class Tags(HTMLParser):
@@ -149,20 +177,22 @@ def render(markdown: str) -> str:
 
 
 @every_payload
-def test_no_writer_lets_a_hostile_text_become_more_than_text(inputs: Row, hostile: Row) -> None:
+def test_no_writer_lets_a_hostile_text_become_more_than_text(
+    hostile: Row, harmless_tags: tuple[list[str], list[str]]
+) -> None:
     validate(hostile)
-    harmless = build(inputs, "no harm ")
+    html_tags, markdown_tags = harmless_tags
 
     html = to_html(hostile)
     page = tags_of(html)
-    assert page.tags == tags_of(to_html(harmless)).tags
+    assert page.tags == html_tags
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     assert all(value.startswith("#") for name, value in page.attributes if name == "href")
     assert html.count("<style>") == html.count("</style>") == 1
 
     markdown = to_markdown(hostile)
     rendered = tags_of(render(markdown))
-    assert rendered.tags == tags_of(render(to_markdown(harmless))).tags
+    assert rendered.tags == markdown_tags
     assert not [value for name, value in rendered.attributes if name in ("href", "src")]
     assert "<" not in markdown
 

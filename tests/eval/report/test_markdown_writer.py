@@ -42,10 +42,11 @@ def test_a_report_of_nothing_still_has_six_sections_that_say_why(
     assert headings(text) == SECTIONS
     assert "> **Nothing was measured: this report holds no number.**" in text
     for reason in (
-        "No metric was computed.",
+        "No metric has a number.",
         "No slice was scored.",
-        "No latency metric was computed.",
-        "No call recorded its transport.",
+        "No latency metric has a number.",
+        "No transport metric was computed.",
+        "No call says how it was measured.",
         "not stated",
         "not used",
         "none used",
@@ -68,14 +69,32 @@ def test_every_row_of_a_table_has_its_columns_and_its_width(document: Row) -> No
 
 
 def test_a_change_shows_its_sign_direction_and_interval(document: Row) -> None:
-    line = next(x for x in to_markdown(document).splitlines() if x.startswith("| ttfa (lower"))
-    assert re.search(r"−\d+(\.\d)? ms ▼ better", line)
-    assert re.search(r"\[−\d+, −\d+\]", line)
+    text = to_markdown(document)
+    line = next(x for x in text.splitlines() if x.startswith("| ttfa (lower"))
+    assert re.search(r"−\d+(\.\d)? ms +\| +\[−\d+, \d+\]", line)
     assert "low-n; early 1 → 0; no reply 1 → 0; invalid 0 → 1" in line
+    better = next(x for x in text.splitlines() if x.startswith("| scenario: booking"))
+    assert re.search(r"−\d+(\.\d)? ms ▼ better .* \[−\d+, −\d+\]", better)
 
 
 def test_a_withheld_direction_is_explained(document: Row) -> None:
-    assert "early_rate (the interval contains 0)" in to_markdown(document)
+    text = to_markdown(document)
+    assert re.search(r"early_rate, .*\(the interval contains 0\)", text)
+    assert "leading_silence, rtf, setup (below resolution)" in text
+
+
+def test_metrics_without_a_number_are_named_with_their_reason(document: Row) -> None:
+    text = to_markdown(document)
+    assert "Without a number: ttf_answer (not applicable)" in text
+    assert "greeting_latency (no greeting)" in text
+    assert "| ttf_answer |" not in text.split("### Definitions")[0]
+
+
+def test_an_unbounded_change_is_told_as_a_bound(document: Row) -> None:
+    row = next(r for r in document["summary"] if r["metric"] == "ttfa")
+    row["delta"], row["delta_limits"] = None, [3.2, None]
+    line = next(x for x in to_markdown(document).splitlines() if x.startswith("| ttfa (lower"))
+    assert "> +3,200 ms" in line.replace("\\", "")
 
 
 def test_samples_link_to_audio_where_there_is_some(document: Row) -> None:
@@ -93,20 +112,18 @@ def test_a_missing_answer_is_said_not_left_out(rebuild: Callable[..., Row], inpu
     assert "- base: no answer for this turn" in to_markdown(rebuild(samples=samples))
 
 
-def test_transport_shows_the_worst_call_and_what_differed(document: Row) -> None:
-    document["calls"][0]["transport"]["stamp_source"] = "loop"
+def test_transport_and_self_have_their_own_table(document: Row) -> None:
+    text = to_markdown(document)
+    assert re.search(r"\| frames_late +\| base +\| +0/18000 \(0 %\) ", text)
+    assert re.search(r"\| cpu_share +\| base +\| +3\.1 % ", text)
+    assert "cpu_share (lower" not in text
+
+
+def test_how_it_was_measured_shows_what_differed_between_calls(document: Row) -> None:
+    document["calls"][0]["facts"]["stamp_source"] = "loop"
     text = to_markdown(document)
     assert "kernel (11 calls), loop (1 call)" in text
-    assert re.search(r"\| frames late +\| 0 +\| 1 +\|", text)
-
-
-def test_transport_metrics_that_scoring_summarised_have_their_own_table(
-    rebuild: Callable[..., Row], inputs: Row
-) -> None:
-    extra = {**inputs["summary"][0], "metric": "send_lateness", "group": "self"}
-    text = to_markdown(rebuild(summary=[*inputs["summary"], extra]))
-    assert "Transport and self, over calls" in text
-    assert "send_lateness (lower" not in text
+    assert re.search(r"\| scheduling\.policy +\| SCHED_OTHER +\| SCHED_OTHER +\|", text)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +132,11 @@ def test_transport_metrics_that_scoring_summarised_have_their_own_table(
         ("a|b", r"a\|b"),
         ("`code`", r"\`code\`"),
         ("[x](http://y)", r"\[x\](http:\//y)"),
-        ("<b> & c", "&lt;b&gt; &amp; c"),
+        ("<b> & c", "&lt;b> & c"),
+        ("a<b>c", "a&lt;b&gt;c"),
+        ("&lt;b&#62;", "&amp;lt;b&amp;#62;"),
+        ("> 10 ms", r"\> 10 ms"),
+        ("speech >= 400 ms", "speech >= 400 ms"),
         ("*a* __b__", r"\*a\* \_\_b\_\_"),
         ("ttfa_heard", "ttfa_heard"),
         ("$5 {{x}} ~~s~~", r"\$5 \{\{x\}\} \~\~s\~\~"),
@@ -127,6 +148,9 @@ def test_transport_metrics_that_scoring_summarised_have_their_own_table(
         ("- item", r"\- item"),
         ("1. item", r"1\. item"),
         ("1 item", "1 item"),
+        ("1.02", "1.02"),
+        ("+2.1 pp", "+2.1 pp"),
+        ("---", r"\---"),
     ],
 )
 def test_foreign_text_is_literal(text: str, literal: str) -> None:
