@@ -319,3 +319,22 @@ def test_resampling_keeps_the_pitch(make_clip: MakeClip, library: ClipLibrary, r
     clip = library.get("g/a").at_rate(rate)
     start, end = clip.voiced[0]
     assert peak_hz(clip.pcm[start:end], rate) == pytest.approx(1000, abs=2)
+
+
+def test_audio_without_a_sample_is_refused(make_clip: MakeClip, library: ClipLibrary) -> None:
+    audio = make_clip()
+    soundfile.write(audio.with_suffix(".wav"), np.zeros(0, np.int16), RATE, subtype="PCM_16")
+    audio.unlink()
+    assert "holds no samples" in refusal(library)
+
+
+def test_the_tool_names_a_file_that_it_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = ["--licence", "x", "--source", "y"]
+    assert main([str(tmp_path / "gone.wav"), *facts]) == 2
+    (tmp_path / "text.wav").write_text("no audio")
+    assert main([str(tmp_path / "text.wav"), *facts]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert "gone.wav" in said[0]
+    assert "text.wav: is not audio" in said[1]

@@ -619,6 +619,14 @@ def test_text_of_a_response_that_began_before_the_users_turn_is_not_its_reply() 
     assert stage.rest == [Branch("steps[1].branch", 0)]
 
 
+def test_a_branch_waits_while_the_agent_speaks_and_nothing_else_can_decide() -> None:
+    stage = Stage(say(), branch((Condition(), ()), (Condition(tool="book"), ())))
+    stage.to(1500).tell(ResponseStarted, response_id="r").hear("onset", 1500).to(20_000)
+    assert stage.rest == []
+    stage.tell(ResponseEnded, response_id="r").hear("end", 20_000).to(20_500)
+    assert stage.rest[0] == Branch("steps[1].branch", 0)
+
+
 @pytest.mark.parametrize(
     ("text", "phrase", "holds"),
     [

@@ -166,3 +166,9 @@ def test_an_expected_tool_call_is_strict(arguments: dict[str, Any]) -> None:
 def test_ids_can_be_folder_names(bad: str) -> None:
     with pytest.raises(ValidationError):
         ScenarioFile.model_validate({"schema": 1, "id": bad, "steps": [{"pause": "1 s"}]})
+
+
+def test_a_checklist_names_each_item_once() -> None:
+    data = {"schema": 1, "id": "a", "checklist": ["x", "y", "x"], "steps": [{"pause": "1 s"}]}
+    with pytest.raises(ValidationError, match="named twice: x"):
+        ScenarioFile.model_validate(data)

@@ -133,3 +133,9 @@ def test_any_bytes_are_data_or_a_config_error(data: bytes) -> None:
 @given(st.text(max_size=100))
 def test_any_text_is_data_or_a_config_error(text: str) -> None:
     assert "\x1b" not in complaint(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize("text", ["? [a, b]\n: 1\n", "{{a: 1}: 2}\n", "null: 1\n", "1.5: x\n"])
+def test_a_key_is_text(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"x\.yaml:1: a key must be text"):
+        read(text)
