@@ -57,8 +57,8 @@ RUN_MS = 30
 END_SILENCE_MS = 350
 GATE_DBFS = -55.0
 """The gate in quiet; room noise of a good microphone lies below."""
-MAX_GATE_DBFS = -35.0
-"""A gate above this would cut speech of usual level."""
+MAX_GATE_DBFS = -25.0
+"""A gate above this would cut speech of usual level (-18 to -26 dBFS RMS, with its own dips)."""
 FLOOR_MARGIN_DB = 10.0
 HYSTERESIS_DB = 6.0
 SLACK_MS = 0.5
@@ -122,7 +122,7 @@ class Span:
 def gate_for(floor_dbfs: float | None) -> Gate | Undefined:
     """Return the gate over a noise floor: 10 dB above it, at least -55 dBFS.
 
-    `Undefined(noise_too_high)` when that is above -35 dBFS. Source: metrics definition "Detector
+    `Undefined(noise_too_high)` when that is above -25 dBFS. Source: metrics definition "Detector
     of agent speech".
     """
     on_dbfs = GATE_DBFS if floor_dbfs is None else max(GATE_DBFS, floor_dbfs + FLOOR_MARGIN_DB)

@@ -25,7 +25,7 @@ class Reason(StrEnum):
     NOT_AUDIBLE = "not_audible"
     """Audio came, but none of it rose above the gate."""
     NOISE_TOO_HIGH = "noise_too_high"
-    """The agent's noise floor puts the gate above -35 dBFS."""
+    """The agent's noise floor puts the gate above -25 dBFS."""
     NO_SPEECH_STRETCH = "no_speech_stretch"
     """No stretch of speech of the needed length was heard."""
     SINGLE_MESSAGE = "single_message"

@@ -181,8 +181,8 @@ def test_gate_follows_the_floor_and_gives_up_above_minus_35() -> None:
     assert gate_for(None) == Gate(-55.0, -61.0)
     assert gate_for(-80.0) == Gate(-55.0, -61.0)
     assert gate_for(-50.0) == Gate(-40.0, -46.0)
-    assert gate_for(-45.0) == Gate(-35.0, -41.0)
-    assert gate_for(-44.9) == Undefined(Reason.NOISE_TOO_HIGH)
+    assert gate_for(-35.0) == Gate(-25.0, -31.0)
+    assert gate_for(-34.9) == Undefined(Reason.NOISE_TOO_HIGH)
 
 
 def test_constant_offset_is_not_sound() -> None:
