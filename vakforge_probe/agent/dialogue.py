@@ -194,7 +194,7 @@ def _people(text: str) -> int | None:
 
 
 def _time(text: str) -> str | None:
-    found = re.search(r"\b(half past|at) (\w+)\b", text.lower())
+    found = re.search(r"\b(half past|at) (?!half\b)(\w+)\b", text.lower())
     hour = NUMBERS.get(found[2]) if found else None
     if found is None or hour is None:
         return None

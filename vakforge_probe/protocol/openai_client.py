@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vakforge_eval.signal.pcm import encode
-
 from vakforge_eval.timeline.call import Capabilities
 from vakforge_eval.timeline.events import (
     AudioChunk,
@@ -289,7 +288,7 @@ class OpenAIRealtimeClient:
             raise StrictError("limit exceeded: max_text_chars")
 
     def _on_session(self, message: dict[str, Any], at: Instant) -> list[Event]:
-        sessions.merge(self._s.session, read.mapping(message, "session"))
+        sessions.update_effective(self._s.session, read.mapping(message, "session"))
         self._apply_session()
         if message["type"] != "session.updated" or self._s.is_ready:
             return []

@@ -19,6 +19,7 @@ __all__ = [
     "codec_of_format",
     "ga_name",
     "is_beta_session",
+    "is_ga_session",
     "turn_detection",
 ]
 
@@ -121,6 +122,11 @@ def is_beta_session(session: dict[str, Any]) -> bool:
     """Return whether `session` is written in the flat form of beta."""
     flat = {"modalities", "input_audio_format", "output_audio_format", "turn_detection", "voice"}
     return session.get("type") is None and not flat.isdisjoint(session)
+
+
+def is_ga_session(session: dict[str, Any]) -> bool:
+    """Return whether `session` is written in the nested form of GA."""
+    return "audio" in session or session.get("type") is not None
 
 
 def turn_detection(session: dict[str, Any]) -> dict[str, Any] | Literal["unstated"] | None:

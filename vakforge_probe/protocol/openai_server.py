@@ -230,7 +230,7 @@ class OpenAIRealtimeServer:
     def _on_session_update(self, message: dict[str, Any]) -> list[ClientEvent]:
         session = read.mapping(message, "session")
         is_beta = names.is_beta_session(session)
-        is_ga = "type" in session or "audio" in session
+        is_ga = names.is_ga_session(session)
         if self._may_switch and (is_beta or is_ga):
             # The first session that shows a form decides; a later other form is a mistake.
             self.dialect, self._may_switch = ("beta" if is_beta else "ga"), False

@@ -6,9 +6,15 @@ import copy
 from typing import Any
 
 from vakforge_probe.protocol.base import SessionConfig
-from vakforge_probe.protocol.openai_names import Dialect, audio_format, codec_of_format
+from vakforge_probe.protocol.openai_names import (
+    Dialect,
+    audio_format,
+    codec_of_format,
+    is_beta_session,
+    is_ga_session,
+)
 
-__all__ = ["has_transcription", "merge", "output_format", "request"]
+__all__ = ["has_transcription", "merge", "output_format", "request", "update_effective"]
 
 
 def request(config: SessionConfig, codec: str, dialect: Dialect) -> dict[str, Any]:
@@ -66,6 +72,19 @@ def merge(into: dict[str, Any], new: dict[str, Any]) -> None:
             merge(old, value)
         else:
             into[key] = copy.deepcopy(value)
+
+
+def update_effective(known: dict[str, Any], told: dict[str, Any]) -> None:
+    """Bring the effective session up to what the server just told.
+
+    A session told in the other dialect's form replaces the known one: of two statements of one
+    thing in two forms the older is void.
+    """
+    if (is_ga_session(known) and is_beta_session(told)) or (
+        is_beta_session(known) and is_ga_session(told)
+    ):
+        known.clear()
+    merge(known, told)
 
 
 def output_format(session: dict[str, Any]) -> tuple[str, int] | None:

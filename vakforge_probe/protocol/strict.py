@@ -80,9 +80,13 @@ def decode_base64(text: object, max_bytes: int) -> bytes:
     if len(text) > max_bytes * 4 // 3 + 4:
         raise StrictError(f"base64 longer than {max_bytes} bytes")
     try:
-        return binascii.a2b_base64(text, strict_mode=True)
+        # The strict mode still takes surplus padding behind whole groups.
+        data = binascii.a2b_base64(text, strict_mode=True) if len(text) % 4 == 0 else None
     except ValueError:
-        raise StrictError("invalid base64") from None
+        data = None
+    if data is None:
+        raise StrictError("invalid base64")
+    return data
 
 
 def dump(obj: dict[str, Any]) -> str:

@@ -94,11 +94,19 @@ class Caller:
     got: list[Got] = field(default_factory=list)
     sent: list[tuple[int, int]] = field(default_factory=list)
     closed_by: ConnectionClosed | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait_for(self, kind: str) -> Got:
+        while not self.all(kind):
+            self.news.clear()
+            await self.news.wait()
+        return self.first(kind)
 
     async def listen(self) -> None:
         try:
             async for data in self.ws:
                 self.got.append(Got(self.now_ns(), json.loads(data)))
+                self.news.set()
         except ConnectionClosed as error:
             self.closed_by = error
         else:

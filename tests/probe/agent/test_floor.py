@@ -15,7 +15,7 @@ S = 1_000_000_000
 Converse = Callable[..., Any]
 Stream = Callable[..., Any]
 
-# en/hello ends at 0.1 + 1.0 s; its reply of 5 s begins at 1.6 s; the second clip comes at about 3 s.
+# en/hello ends at 0.1 + 1.0 s; its reply of 5 s begins at 1.6 s, the second clip at about 3 s.
 TALK = {"reply_length": 5.0, "stop_delay": 0.2}
 
 
@@ -107,18 +107,14 @@ def test_agent_that_never_stops_goes_on_and_says_nothing_of_speech(
     assert len(out.turns) == 1
 
 
-def test_without_interrupt_response_no_flush_is_assumed(
-    converse: Converse, barge_in: Any
-) -> None:
+def test_without_interrupt_response_no_flush_is_assumed(converse: Converse, barge_in: Any) -> None:
     out = converse(barge_in, **{**TALK, "interrupt_response": False, "pacing": "burst"})
     assert out.lines("flush") == []
     session = out.caller.first("session.created").message["session"]
     assert session["audio"]["input"]["turn_detection"]["interrupt_response"] is False
 
 
-def test_natural_end_just_before_the_stop_is_no_cancel(
-    converse: Converse, barge_in: Any
-) -> None:
+def test_natural_end_just_before_the_stop_is_no_cancel(converse: Converse, barge_in: Any) -> None:
     # The onset is at 3.14 s; the reply runs from 1.6 s to 3.3 s, the stop would be at 3.94 s.
     out = converse(barge_in, **{**TALK, "reply_length": 1.7, "stop_delay": 0.8})
     assert done(out)[0] == ("completed", None)
@@ -259,9 +255,7 @@ def tool_call_script(stream: Any, delay_s: float) -> Any:
         await caller.send(type="session.update", session={"type": "realtime", "tools": [TOOL]})
 
         async def answer() -> None:
-            while not caller.all("response.function_call_arguments.done"):
-                await asyncio.sleep(0.001)
-            call = caller.first("response.function_call_arguments.done").message
+            call = (await caller.wait_for("response.function_call_arguments.done")).message
             await asyncio.sleep(delay_s)
             item = {"type": "function_call_output", "call_id": call["call_id"], "output": "{}"}
             await caller.send(type="conversation.item.create", item=item)
@@ -292,9 +286,7 @@ def test_tool_is_called_and_its_result_is_told(
     assert said.endswith("said order_status now")
     assert ("said filler now" in said) is filler
     end = turn["user_end"]["microphone"][0]
-    answer_at = next(
-        at for at, _, tag in out.caller.audio if tag == turn["responses"][1]
-    )
+    answer_at = next(at for at, _, tag in out.caller.audio if tag == turn["responses"][1])
     assert answer_at - call.at >= 1000 * MS
     first = 500 * MS if filler else answer_at - end
     assert abs(turn["microphone"]["ttfa"]["value"] * S - first) < 2
@@ -353,8 +345,7 @@ def test_client_can_cancel_and_gets_an_error_when_nothing_runs(
         await caller.send(type="response.cancel")
 
         async def cancel() -> None:
-            while not caller.audio:
-                await asyncio.sleep(0.001)
+            await caller.wait_for("response.output_audio.delta")
             await asyncio.sleep(0.5)
             await caller.send(type="response.cancel")
 

@@ -87,10 +87,7 @@ def test_delay_holds_at_every_phase_of_the_frame_grid(
 def test_truth_does_not_depend_on_the_chunk_size(
     converse: Converse, hello: Any, chunk: str, pacing: str
 ) -> None:
-    if chunk == "1b":
-        hello, knobs = hello, {"reply_length": 0.45}
-    else:
-        knobs = {}
+    knobs = {"reply_length": 0.05} if chunk == "1b" else {}
     out = converse(hello, chunk=chunk, pacing=pacing, leading_silence=0.15, **knobs)
     (turn,) = out.turns
     end = user_end_ns(out)
@@ -226,7 +223,10 @@ def test_frame_start_model_is_one_frame_later(converse: Converse, hello: Any) ->
     (turn,) = converse(hello).turns
     mic, frame = turn["user_end"]["microphone"], turn["user_end"]["frame_start"]
     assert [b - a for a, b in zip(mic, frame, strict=True)] == [20 * MS, 20 * MS]
-    assert abs(turn["microphone"]["ttfa"]["value"] - turn["frame_start"]["ttfa"]["value"] - 0.02) < 1e-9
+    assert (
+        abs(turn["microphone"]["ttfa"]["value"] - turn["frame_start"]["ttfa"]["value"] - 0.02)
+        < 1e-9
+    )
 
 
 def test_lateness_of_the_agent_itself_is_logged(converse: Converse, hello: Any) -> None:
@@ -239,9 +239,7 @@ def test_lateness_of_the_agent_itself_is_logged(converse: Converse, hello: Any) 
     assert 250 * MS < turn["late_ns"] <= 300 * MS
 
 
-def test_continuous_stream_never_pauses_and_keeps_the_truth(
-    converse: Converse, hello: Any
-) -> None:
+def test_continuous_stream_never_pauses_and_keeps_the_truth(converse: Converse, hello: Any) -> None:
     out = converse(hello, stream="continuous", noise_dbfs=-50, greeting_delay=0.0)
     arrivals = [at for at, _, _ in out.caller.audio]
     assert set(np.diff(arrivals)) == {20 * MS}
