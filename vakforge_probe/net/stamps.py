@@ -454,6 +454,8 @@ def stamped_listener(host: str, port: int) -> StampedSocket:
     listener = StampedSocket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit it; asyncio sets it only where `proto` names TCP.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.setblocking(False)
         listener.bind((host, port))
     except BaseException:

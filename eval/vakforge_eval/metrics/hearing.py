@@ -1,9 +1,10 @@
 """What a caller hears: audio placed on the clock by the playout model, speech found in it.
 
 Speech is searched in the native samples of each response (its *islands*: stretches without a hole
-of more than 1 s), before any resampling. A smaller hole is an underrun and becomes silence, so
-that the 0.1 ms holes of an agent with a slow clock do not split a word. A found sample is then
-mapped back through its own message: to when it is **heard**, and to when it **arrived**.
+of 350 ms or more), before any resampling. A smaller hole is an underrun: it delays what comes after
+it and is left out of the search, so that neither the 0.1 ms holes of an agent with a slow clock
+nor a late second message change where speech is found. A found sample is then mapped back through
+its own message: to when it is **heard**, and to when it **arrived**.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from vakforge_eval.metrics.responses import Response, collect_responses
-from vakforge_eval.signal.activity import Gate, Span, find_spans, gate_for, noise_floor
+from vakforge_eval.signal.activity import (
+    END_SILENCE_MS,
+    Gate,
+    Span,
+    find_spans,
+    gate_for,
+    noise_floor,
+)
 from vakforge_eval.signal.playout import Placed, place
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline
-from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Edge, Instant, samples_to_ns
+from vakforge_eval.timeline.instant import NS_PER_MS, Edge, Instant, samples_to_ns
 from vakforge_eval.timeline.values import Undefined
 
 __all__ = ["DETECTOR", "PLAYOUT", "SOFT_EDGE_NS", "Hearing", "Segment", "hear"]
@@ -30,7 +38,7 @@ DETECTOR = (
 )
 PLAYOUT = "fifo, buffer 0 ms, emptied by a flush"
 SOFT_EDGE_NS = 50 * NS_PER_MS
-_MAX_HOLE_NS = NS_PER_S
+_MAX_HOLE_NS = END_SILENCE_MS * NS_PER_MS
 _VAD_TOLERANCE_NS = 100 * NS_PER_MS
 _VAD_CONTEXT_S = 1.0
 _WINDOW_NS = 10 * NS_PER_MS
@@ -129,35 +137,46 @@ class _Island:
     def takes(self, piece: Placed) -> bool:
         """Whether `piece` goes on where this one stops."""
         hole = piece.start.at - self.drained_at
-        return piece.audio.rate_hz == self.rate_hz and hole <= _MAX_HOLE_NS
+        return piece.audio.rate_hz == self.rate_hz and hole < _MAX_HOLE_NS
 
     def add(self, piece: Placed) -> None:
-        """Append `piece`, after as much silence as the hole before it lasts."""
-        hole = max(0, piece.start.at - self.drained_at) if self.pieces else 0
-        self.offsets.append(self.n_samples + round(hole * self.rate_hz / NS_PER_S))
+        """Append `piece`."""
+        self.offsets.append(self.n_samples)
         self.pieces.append(piece)
         self.n_samples = self.offsets[-1] + piece.n_played
         self.drained_at = piece.start.at + samples_to_ns(piece.n_played, self.rate_hz)
 
     def pcm(self) -> Pcm:
-        """Return its samples, holes as zeros."""
-        out = np.zeros(self.n_samples, dtype=np.int16)
-        for offset, piece in zip(self.offsets, self.pieces, strict=True):
-            out[offset : offset + piece.n_played] = piece.audio.pcm[: piece.n_played]
-        return out
+        """Return its samples without the holes between them."""
+        return np.concatenate([piece.audio.pcm[: piece.n_played] for piece in self.pieces])
 
     def segments(self, gate: Gate) -> list[Segment]:
         """Return its audible stretches."""
         pcm = self.pcm()
         found: list[Segment] = []
         first = 0
-        for span in find_spans(pcm, self.rate_hz, gate):
+        for span in self._joined(find_spans(pcm, self.rate_hz, gate, end_silence_ms=0)):
             last = self._piece_at(span.end - 1)
             # Only the first stretch has a clean start for a detector that adapts to what it heard.
             witnessed = None if found else self._is_witnessed(pcm, span)
             found.append(self._segment(span, first, last, witnessed))
             first = last + 1
         return found
+
+    def _joined(self, spans: Iterable[Span]) -> list[Span]:
+        """Return the spans with gaps joined that are shorter than 350 ms *as heard*."""
+        out: list[Span] = []
+        for span in spans:
+            if out and self._heard(span.start) - self._heard(out[-1].end - 1) < _MAX_HOLE_NS:
+                last = out.pop()
+                span = Span(last.start, span.end, last.start_range, span.end_range)
+            out.append(span)
+        return out
+
+    def _heard(self, sample: int) -> int:
+        piece = self._piece_at(sample)
+        offset = samples_to_ns(sample - self.offsets[piece], self.rate_hz)
+        return self.pieces[piece].start.at + offset
 
     def _piece_at(self, sample: int) -> int:
         return bisect_right(self.offsets, sample) - 1

@@ -127,7 +127,7 @@ def test_comfort_noise_of_a_continuous_stream_is_not_speech(new_call: Any) -> No
 
 def test_a_steady_roar_of_the_agent_is_reported_as_such(new_call: Any) -> None:
     call = new_call(continuous_stream=True)
-    call.reply(0, call.noise(4000, -40), response_id=None)
+    call.reply(0, call.noise(4000, -30), response_id=None)
     hearing = hear(call.build())
     assert hearing.gate == Undefined(Reason.NOISE_TOO_HIGH)
     assert hearing.segments == ()
@@ -245,3 +245,23 @@ def test_only_an_edge_next_to_undecodable_audio_is_called_corrupt(
     call.audio[-1] = replace(call.audio[-1], is_corrupt=True)
     segment = hear(call.build()).segments[0]
     assert (segment.is_start_corrupt, segment.is_end_corrupt) == edges
+
+
+@pytest.mark.parametrize("hole", [0.1, 10, 60, 300])
+def test_a_late_second_message_does_not_move_the_onset(new_call: Any, hole: float) -> None:
+    # 20 ms of speech are heard at once, the rest after the hole: on its own the first message is
+    # shorter than the 30 ms that speech must last.
+    call = new_call()
+    speech = call.tone(800)
+    call.reply(1000, speech[: 24 * 20])
+    call.reply(1020 + hole, speech[24 * 20 :])
+    hearing = hear(call.build())
+    assert heard(call, hearing) == near((1000, 1800 + hole))
+
+
+def test_a_gap_counts_as_long_as_it_is_heard_not_as_it_was_sent(new_call: Any) -> None:
+    # 200 ms of silence were sent, and the message after it came 200 ms too late: 400 ms are heard.
+    call = new_call()
+    call.reply(1000, call.tone(500), call.hush(200), chunk_ms=700, status=None)
+    call.reply(1900, call.tone(500), chunk_ms=500)
+    assert heard(call, hear(call.build())) == near((1000, 1500), (1900, 2400))

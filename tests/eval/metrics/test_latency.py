@@ -261,7 +261,7 @@ def test_a_reply_below_the_gate_is_undefined_not_missing(new_call: Any) -> None:
 def test_a_floor_too_loud_to_hear_anything_is_the_reason_told(new_call: Any) -> None:
     call = new_call(continuous_stream=True)
     call.say(1000, 2000)
-    call.reply(0, call.noise(5000, -38), response_id=None)
+    call.reply(0, call.noise(5000, -28), response_id=None)
     view = turn_of(call)
     for metric in (latency.ttfa, latency.ttfa_heard, latency.ttfs, latency.dead_air_max):
         assert metric(view) == Undefined(Reason.NOISE_TOO_HIGH)
