@@ -82,6 +82,7 @@ class Outbox:
         self._plan: list[tuple[int, int, Letter]] = []
         self._line: deque[tuple[int, Letter, list[str]]] = deque()
         self._line_free = 0
+        self._free_at = 0
         self._armed: tuple[int, Handle] | None = None
         self._is_closed = False
         self._is_running = False
@@ -163,10 +164,14 @@ class Outbox:
 
     def _post(self, intended: int, letter: Letter, messages: list[str]) -> None:
         for message in messages:
+            # Messages of one moment leave one behind the other; that is no lateness.
+            intended = max(intended, self._free_at)
             before = self._now_ns()
             self._send(message)
+            after = self._now_ns()
             if letter.on_posted is not None:
-                letter.on_posted(Posted(intended, before, self._now_ns(), len(message)))
+                letter.on_posted(Posted(intended, before, after, len(message)))
+            self._free_at = self._now_ns()
 
     def _arm(self) -> None:
         if self._is_closed or self._is_running:

@@ -140,6 +140,22 @@ class TestOutbox:
         alarm.run_to(300)
         assert out == [(110, "a"), (110, "b"), (200, "c")]
 
+    def test_a_burst_is_not_late_by_its_own_length_but_a_stall_is(self) -> None:
+        box, alarm, _ = outbox()
+        late: list[int] = []
+
+        def send(message: str) -> None:
+            alarm.now += 5
+
+        box._send = send
+        for _ in range(3):
+            box.put(10, Letter(lambda: ["x"], None, lambda p: late.append(p.late_ns)))
+        box.put(100, Letter(lambda: ["y"], None, lambda p: late.append(p.late_ns)))
+        alarm.run_to(50)
+        alarm.now = 170
+        alarm.run_to(200)
+        assert late == [0, 0, 0, 70]
+
     def test_nothing_leaves_after_the_close(self) -> None:
         box, alarm, out = outbox()
         put(box, 10, "a")
