@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -18,6 +18,7 @@ from vakforge_eval.timeline.values import Measured
 __all__ = ["measurement_verdict", "report_document", "sample_rows"]
 
 Row = Mapping[str, Any]
+Excerpt = Callable[[str, str, int], Mapping[str, Any]]
 
 _MAX_INVALID = 0.05
 _MAX_CPU_SHARE = 0.7
@@ -53,8 +54,10 @@ def _reference(expected: Row) -> str | None:
     return "; ".join([*tools, *([f"mentions {', '.join(words)}"] if words else [])]) or None
 
 
-def _answer(turn: TurnScore) -> dict[str, Any]:
+def _answer(turn: TurnScore, excerpt: Excerpt | None) -> dict[str, Any]:
+    shown = excerpt(turn.system, turn.call, turn.turn) if excerpt is not None else {}
     return {
+        **shown,
         "call": turn.call,
         "text": turn.agent_text or None,
         "flags": [flag.value for flag in turn.flags],
@@ -62,10 +65,12 @@ def _answer(turn: TurnScore) -> dict[str, Any]:
     }
 
 
-def sample_rows(base: ScoreSet | None, tuned: ScoreSet) -> list[dict[str, Any]]:
+def sample_rows(
+    base: ScoreSet | None, tuned: ScoreSet, excerpt: Excerpt | None = None
+) -> list[dict[str, Any]]:
     """Return up to ten turns with each system's answer, the scenarios in turn.
 
-    Without a base each sample holds one answer.
+    Without a base each sample holds one answer. `excerpt` adds what is shown and played of it.
     """
     found = pairs(base, tuned) if base is not None else [(turn,) for turn in tuned.turns]
     by_scenario: dict[str, list[tuple[TurnScore, ...]]] = {}
@@ -79,7 +84,7 @@ def sample_rows(base: ScoreSet | None, tuned: ScoreSet) -> list[dict[str, Any]]:
             "kind": answers[-1].kind,
             "user_text": answers[-1].user_text or None,
             "reference": _reference(answers[-1].expected),
-            "answers": {turn.system: _answer(turn) for turn in answers},
+            "answers": {turn.system: _answer(turn, excerpt) for turn in answers},
         }
         for answers in mixed[:_N_SAMPLES]
     ]
@@ -92,6 +97,7 @@ def report_document(
     provenance: Row,
     hardware: Mapping[str, Row | None] | None = None,
     verdict: Row | None = None,
+    excerpt: Excerpt | None = None,
 ) -> dict[str, Any]:
     """Return the report document of one or two systems' scores.
 
@@ -106,6 +112,8 @@ def report_document(
         The serving path as its owner stated it, by system.
     verdict
         By default `measurement_verdict` of the sets.
+    excerpt
+        ``(system, call, turn) -> {"timeline", "audio"}`` for the samples.
 
     Raises
     ------
@@ -127,7 +135,7 @@ def report_document(
             "scripts": dict(sorted(scripts.items())),
             "versions": versions,
         },
-        sample_rows(base, tuned),
+        sample_rows(base, tuned, excerpt),
         breakdowns=breakdowns(base, tuned),
         hardware=hardware,
         verdict=verdict or measurement_verdict(sets),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from vakforge_eval.report import phrases
 from vakforge_eval.report.charts import lanes
@@ -100,7 +100,8 @@ def _definition_table(document: Row) -> Block:
         (Cell(item["metric"]), *(Cell(str(item.get(name) or phrases.NONE)) for name in fields))
         for item in items
     ]
-    columns = (Column("metric", "name"), *(Column(name) for name in fields))
+    kinds: dict[str, Literal["wide"]] = {"detector": "wide", "stop": "wide"}
+    columns = (Column("metric", "name"), *(Column(f, kinds.get(f, "text")) for f in fields))
     return Table("Definitions", columns, rows)
 
 

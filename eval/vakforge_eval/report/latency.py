@@ -78,7 +78,7 @@ def _latency_table(document: Row) -> Block:
         return Note("No latency metric has a number.")
     columns = (
         Column("metric", "name"),
-        Column("system", "name"),
+        Column("system"),
         Column("p50", "number"),
         Column("p95", "number"),
         Column("n", "number"),
@@ -86,8 +86,8 @@ def _latency_table(document: Row) -> Block:
         Column("early", "number"),
         Column("no reply", "number"),
         Column("invalid", "number"),
-        Column("without a number"),
-        Column("interval method"),
+        Column("no number"),
+        Column("interval method", "wide"),
     )
     note = (
         "± is the worst-case error of the measurement; the 95 % interval stands in brackets. "

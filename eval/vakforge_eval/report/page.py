@@ -35,10 +35,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column; `kind` is "number" (right-aligned, never wrapped), "name" or "text"."""
+    """A table's column; a "number" is right-aligned and never wrapped, "wide" is room for words."""
 
     label: str
-    kind: Literal["number", "name", "text"] = "text"
+    kind: Literal["number", "name", "text", "wide"] = "text"
 
 
 @dataclass(frozen=True, slots=True)

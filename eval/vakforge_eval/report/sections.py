@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vakforge_eval.report import phrases
@@ -124,7 +125,7 @@ def summary_table(document: Row) -> Table:
     is_pair = len(systems) > 1
     columns = (
         Column("metric", "name"),
-        Column("from → to"),
+        Column("from → to", "wide"),
         *(
             Column(f"{name}{' →' if is_pair and i == 0 else ''}", "number")
             for i, name in enumerate(systems)
@@ -132,7 +133,7 @@ def summary_table(document: Row) -> Table:
         *((Column("change", "number"),) if is_pair else ()),
         Column("95 % interval", "number"),
         Column("n", "number"),
-        Column("notes"),
+        Column("notes", "wide"),
     )
     note = (
         "Times are medians (p50, nearest rank) with ± their worst-case measurement error; "
@@ -185,14 +186,13 @@ def _slice_name(part: Row) -> str:
 
 def _change_row(change: Row, systems: Sequence[str]) -> tuple[Cell, ...]:
     row = change["row"]
-    part = phrases.NONE if change["relative"] is None else phrases.relative(change["relative"])
+    part = "" if change["relative"] is None else f"({phrases.relative(change['relative'])})"
     same = ", ".join(f"{phrases.reason(o['by'])} {o['value']}" for o in change["same_turns"])
     return (
         Cell(_slice_name(change), f"same turns: {same}" if same else ""),
         Cell(row["metric"]),
         *(Cell(value_text(row["systems"].get(name), row["unit"])) for name in systems),
-        change_cell(row),
-        Cell(part),
+        replace(change_cell(row), note=part),
         Cell(_ci_text(row, systems)),
         Cell(_n_text(row, systems)),
         Cell("", badges=_badges(row, hidden="max")),
@@ -210,10 +210,9 @@ def change_section(document: Row) -> Section:
         Column("metric", "name"),
         *(Column(name, "number") for name in systems),
         Column("change", "number"),
-        Column("relative", "number"),
         Column("95 % interval", "number"),
         Column("n", "number"),
-        Column("notes"),
+        Column("notes", "wide"),
     )
     blocks: list[Block] = []
     for key, name in (("improvements", "Top improvements"), ("regressions", "Top regressions")):
@@ -245,7 +244,7 @@ def _breakdown_table(part: Row, systems: Sequence[str]) -> Table:
         *((Column("change", "number"),) if len(systems) > 1 else ()),
         Column("95 % interval", "number"),
         Column("n", "number"),
-        Column("notes"),
+        Column("notes", "wide"),
     )
     rows = []
     for piece in part["slices"]:

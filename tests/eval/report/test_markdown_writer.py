@@ -161,3 +161,21 @@ def test_long_cells_are_cut(rebuild: Callable[..., Row]) -> None:
     text = to_markdown(rebuild(provenance={"config_hash": "x" * 500}))
     assert "x" * 59 + "…" in text
     assert "x" * 60 not in text
+
+
+def test_a_metric_that_only_one_system_has_is_shown_beside_a_dash(tiny: Row) -> None:
+    del tiny["summary"][0]["systems"]["base"]
+    tiny["summary"][0]["delta"] = None
+    text = to_markdown(tiny)
+    assert re.search(r"\| ttfa \(lower is better\) .*\| +— \| +480 ms ±0\.2 \| +— \|", text)
+    assert "2 in 1 cluster" in text
+
+
+def test_captures_that_say_nothing_of_clusters_or_span_leave_these_out(tiny: Row) -> None:
+    row = tiny["summary"][0]
+    row["start"] = None
+    for cell in row["systems"].values():
+        del cell["clusters"]
+    line = next(x for x in to_markdown(tiny).splitlines() if x.startswith("| ttfa (lower"))
+    assert "cluster" not in line
+    assert re.match(r"\| ttfa \(lower is better\) \| — +\|", line)

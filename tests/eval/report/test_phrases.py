@@ -92,3 +92,9 @@ def test_a_turns_value_adds_stamp_and_detection_error() -> None:
     assert phrases.metric_value({"undefined": "no_audio"}, "s") == "— (no audio)"
     assert phrases.metric_value({"hits": 1, "total": 2, "value": 0.5}, "rate") == "1/2 (50 %)"
     assert phrases.metric_value(None, "s") == "—"
+
+
+def test_a_change_with_one_known_side_is_a_bound() -> None:
+    assert phrases.limits([0.12, None], "s") == "> +120 ms"
+    assert phrases.limits([None, -0.12], "s") == "< −120 ms"
+    assert phrases.limits([None, None], "s") == "—"
