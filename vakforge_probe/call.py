@@ -80,9 +80,7 @@ class CallOutcome:
 class Call:
     """Runs one `CallPlan`; use once, on a running loop."""
 
-    def __init__(
-        self, plan: CallPlan, *, on_event: Callable[[Event], None] | None = None
-    ) -> None:
+    def __init__(self, plan: CallPlan, *, on_event: Callable[[Event], None] | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.plan = plan
         self._on_event = on_event

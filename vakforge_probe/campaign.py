@@ -22,6 +22,7 @@ from vakforge_probe.target import Target
 
 __all__ = ["Progress", "System", "plan_campaign", "run_campaign"]
 
+
 @dataclass(frozen=True, slots=True)
 class System:
     """One side of a comparison: ``base``, ``tuned`` or a name of its own."""
@@ -71,7 +72,9 @@ def plan_campaign(
             call_seed = seed + loaded.seed + repeat
             order = list(systems) if turn % 2 == 0 else list(reversed(systems))
             for system in order:
-                name = _folder_name(f"{len(plans):04d}-{system.name}-{loaded.scenario.id}-r{repeat}")
+                name = _folder_name(
+                    f"{len(plans):04d}-{system.name}-{loaded.scenario.id}-r{repeat}"
+                )
                 plans.append(
                     CallPlan(
                         call_id=name,

@@ -81,9 +81,7 @@ class Conversation:
         script = compiled.script
         self.tape = Tape(script.rate_hz, script.frame_samples)
         self._max_ahead_s = max_ahead_s
-        self._ear = Ear(
-            max_ahead_s=max_ahead_s, continuous=codec.capabilities.continuous_stream
-        )
+        self._ear = Ear(max_ahead_s=max_ahead_s, continuous=codec.capabilities.continuous_stream)
         self._director = Director(compiled)
         self._tools = {tool.name: tool for tool in script.tools}
         self._laid: list[tuple[int, Fire]] = []

@@ -153,7 +153,9 @@ def _adhoc(name: str, targets: dict[str, TargetEntry] | None) -> TargetEntry:
 def _checked_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("ws", "wss"):
-        raise ConfigError("this protocol needs a ws:// or wss:// URL", key="url", value=parts.scheme)
+        raise ConfigError(
+            "this protocol needs a ws:// or wss:// URL", key="url", value=parts.scheme
+        )
     try:
         has_host, _ = bool(parts.hostname), parts.port
     except ValueError as error:
@@ -190,9 +192,7 @@ def _resolve(name: str, reference: str) -> tuple[str, set[str]]:
 
     value = _ENV.sub(from_environment, reference)
     if not found and _LOOKS_SECRET.search(name):
-        raise ConfigError(
-            "a secret is never written out: use ${env:NAME} or file:PATH", key=name
-        )
+        raise ConfigError("a secret is never written out: use ${env:NAME} or file:PATH", key=name)
     return _safe_value(name, value), found - {""}
 
 

@@ -49,6 +49,12 @@ def recover(captures: Paths, as_json: JsonFlag = False) -> ExitCode:
     for result in results:
         console.print(str(result), markup=False)
     if as_json:
-        print_json({"captures": [{k: str(v) if isinstance(v, Path) else v
-                                  for k, v in asdict(r).items()} for r in results]})
+        print_json(
+            {
+                "captures": [
+                    {k: str(v) if isinstance(v, Path) else v for k, v in asdict(r).items()}
+                    for r in results
+                ]
+            }
+        )
     return ExitCode.OK

@@ -13,9 +13,22 @@ from vakforge_probe.errors import ExitCode
 
 __all__ = ["BASE", "TUNED", "demo"]
 
-BASE = {"reply_delay": 0.9, "endpoint_silence": 0.5, "leading_silence": 0.12, "jitter": 0.03}
+BASE = {
+    "reply_delay": 0.9,
+    "endpoint_silence": 0.5,
+    "leading_silence": 0.12,
+    "jitter_ms": 30,
+    "filler": "true",
+    "answer_delay": 0.35,
+}
 """The demo's slower setting of the reference agent."""
-TUNED = {"reply_delay": 0.45, "endpoint_silence": 0.3, "leading_silence": 0.0, "jitter": 0.0}
+TUNED = {
+    "reply_delay": 0.5,
+    "endpoint_silence": 0.3,
+    "filler": "true",
+    "answer_delay": 0.15,
+    "pacing": "x10",
+}
 """The demo's faster setting of the reference agent."""
 
 
@@ -53,12 +66,15 @@ def demo(
             for name, settings in (("base", BASE), ("tuned", TUNED))
         ]
         plans = plan_campaign(
-            systems, load_suite("demo").scenarios, folder=folder / "calls", repeats=repeats, seed=seed
+            systems,
+            load_suite("demo").scenarios,
+            folder=folder / "calls",
+            repeats=repeats,
+            seed=seed,
         )
         outcomes, stopped = dial_all(plans, concurrency=concurrency, console=console, quiet=quiet)
     return conclude(
         outcomes,
-        systems=["base", "tuned"],
         folder=folder,
         stopped=stopped,
         console=console,

@@ -30,8 +30,8 @@ def report(
 
     Without --baseline, captures whose own header says base and tuned are told apart by it.
     """
-    from vakforge_eval.report.build import find_captures, report_from_captures, write_report
-    from vakforge_eval.report.markdown_writer import render_markdown
+    from vakforge_eval.report.build import find_captures, make_report
+    from vakforge_eval.report.markdown_writer import to_markdown
     from vakforge_probe.cli.table import print_summary
 
     found = [path for each in captures for path in find_captures(each)]
@@ -40,15 +40,12 @@ def report(
         raise ConfigError("no capture found", key="CAPTURES", value=str(captures[0]))
     if baseline and not base:
         raise ConfigError("no capture found", key="--baseline", value=str(baseline[0]))
-    document = report_from_captures(found, baseline=base)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_report(document, out, captures=[*base, *found])
+    document = make_report(found, baseline=base, out=out)
     console = human(as_json=as_json)
     if as_json:
         print_json(document)
     if term and not quiet:
-        console.print(render_markdown(document), markup=False)
+        console.print(to_markdown(document), markup=False)
     elif not quiet:
         print_summary(document, console)
     return ExitCode.OK if document["verdict"]["status"] == "valid" else ExitCode.INVALID

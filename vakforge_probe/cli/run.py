@@ -16,7 +16,8 @@ __all__ = ["run"]
 @command
 def run(
     scenarios: Annotated[
-        list[str], typer.Argument(metavar="SUITE|SCENARIO…", help="Shipped suites by name, or files.")
+        list[str],
+        typer.Argument(metavar="SUITE|SCENARIO…", help="Shipped suites by name, or files."),
     ],
     target: Annotated[str, typer.Option(help="URL (ws:// or wss://) or alias of the target.")],
     protocol: Annotated[
@@ -86,7 +87,6 @@ def run(
     outcomes, stopped = dial_all(plans, concurrency=concurrency, console=console, quiet=quiet)
     return conclude(
         outcomes,
-        systems=[s.name for s in systems],
         folder=folder,
         stopped=stopped,
         console=console,

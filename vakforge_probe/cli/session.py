@@ -135,7 +135,6 @@ class _LiveProgress:
 def conclude(
     outcomes: Sequence[CallOutcome],
     *,
-    systems: Sequence[str],
     folder: Path,
     stopped: ExitCode | None,
     console: Console,
@@ -143,12 +142,10 @@ def conclude(
     quiet: bool,
 ) -> ExitCode:
     """Write the report of a run's captures, print it, and return the run's exit code."""
-    from vakforge_eval.report.build import report_from_captures, write_report
+    from vakforge_eval.report.build import make_report
     from vakforge_probe.cli.table import print_summary
 
-    captures = [outcome.capture for outcome in outcomes]
-    document = report_from_captures(captures, systems=systems)
-    write_report(document, folder, captures=captures)
+    document = make_report([outcome.capture for outcome in outcomes], out=folder)
     if as_json:
         print_json(document)
     if not quiet:
