@@ -46,8 +46,9 @@ class Behaviour(BaseModel):
 
     reply_delay: Seconds = 0.5
     """From the caller's last voiced sample to the reply's first audio message."""
-    endpoint_silence: Seconds = 0.2
-    """Silence after which the caller's turn counts as over; the reply never comes earlier."""
+    endpoint_silence: Seconds | None = None
+    """Silence after which the caller's turn counts as over; the reply never comes earlier. Unset:
+    as long as the reply's delay allows, at most 0.5."""
     endpointing: Literal["clip", "energy"] = "clip"
     """`clip`: a recognised clip is over at its last voiced sample, as if the agent understood the
     sentence; `energy`: any silence inside it counts."""
@@ -149,6 +150,14 @@ class Behaviour(BaseModel):
         if self.pacing == "burst":
             return math.inf
         return 1.0 if self.pacing == "paced" else float(self.pacing[1:])
+
+    @property
+    def silence(self) -> float:
+        """Endpoint silence in s; by default 50 ms before the reply's first message is due."""
+        if self.endpoint_silence is not None:
+            return self.endpoint_silence
+        first_due = self.reply_delay - max(0.0, self.text_lead_ms / 1000)
+        return max(0.1, min(0.5, first_due - 0.05))
 
     def chunk_bytes(self, rate_hz: int, width: int) -> int:
         """Return the bytes of one audio message for samples of `width` bytes at `rate_hz`."""

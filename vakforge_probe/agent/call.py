@@ -130,7 +130,7 @@ class AgentCall:
             accepts_manual=behaviour.manual,
             interrupt_response=behaviour.interrupt_response,
             has_transcription=behaviour.transcript,
-            silence_ms=round(behaviour.endpoint_silence * 1000),
+            silence_ms=round(behaviour.silence * 1000),
         )
         self._server = OpenAIRealtimeServer(
             options, is_beta_client=is_beta_client, model=model, tag=tag

@@ -75,7 +75,7 @@ class Ears:
         self.utterances: list[Utterance] = []
         self._behaviour = behaviour
         self._matcher = ClipMatcher(index, self.tape)
-        self._silence = round(behaviour.endpoint_silence * rate_hz)
+        self._silence = round(behaviour.silence * rate_hz)
         self._block = round(BLOCK_S * rate_hz)
         self._ahead: deque[tuple[int, int, Utterance]] = deque()
         self._turn: list[Utterance] = []
@@ -89,6 +89,11 @@ class Ears:
     def is_turn_open(self) -> bool:
         """Whether the caller has the floor, as far as the agent knows."""
         return bool(self._turn)
+
+    @property
+    def turn_end(self) -> int:
+        """Where the caller's turn ends as far as is known; a recognised clip tells it ahead."""
+        return self._turn_end
 
     @property
     def open_turn(self) -> tuple[Utterance, ...]:

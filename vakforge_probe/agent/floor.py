@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from vakforge_eval.timeline.instant import NS_PER_S
+from vakforge_eval.timeline.instant import NS_PER_S, samples_to_ns
 from vakforge_probe.agent.behaviour import Behaviour
+from vakforge_probe.agent.clips import RATE_HZ
 from vakforge_probe.agent.dialogue import Dialogue, Move
 from vakforge_probe.agent.ears import Ears, Heard, Utterance
 from vakforge_probe.agent.outbox import Outbox, Posted
@@ -25,6 +26,8 @@ from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
 __all__ = ["Floor", "Parts"]
 
 NOISE_GROUP = "noise"
+HEARING_S = 0.05
+"""So long after a sample was spoken the ears have surely judged it: a frame and a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Floor:
         elif self._knobs.stop_delay == "never":
             self._ignore(utterance, "never_stops")
         elif is_backchannel is None:
-            after = round(self._knobs.backchannel_seconds * NS_PER_S)
+            after = round((self._knobs.backchannel_seconds + HEARING_S) * NS_PER_S)
             self._ignore(utterance, "undecided")
             self._p.outbox.call(onset + after, lambda: self._decide(utterance, onset))
         elif is_backchannel and self._knobs.on_backchannel != "interrupt":
@@ -114,7 +117,8 @@ class Floor:
             self._stop_later(utterance, onset)
 
     def _decide(self, utterance: Utterance, onset: int) -> None:
-        if self._p.ears.is_turn_open:
+        lasted = (utterance.end - utterance.start) / self._p.ears.tape.rate_hz
+        if self._p.ears.is_turn_open and lasted >= self._knobs.backchannel_seconds:
             self._is_ignoring = False
             self._stop_later(utterance, onset)
 
@@ -178,9 +182,13 @@ class Floor:
         self._p.outbox.call(at, lambda: self._nod(utterance, n))
 
     def _nod(self, utterance: Utterance, n: int) -> None:
-        if self._p.ears.is_turn_open and not self._is_ignoring:
+        now, ears = self._p.now_ns(), self._p.ears
+        move = self._p.dialogue.backchannel()
+        ends = now + samples_to_ns(len(move.clips[0].pcm), RATE_HZ)
+        # One that outlasts the caller would be taken for an answer, by people too.
+        if ears.is_turn_open and not self._is_ignoring and ends < ears.tape.expected(ears.turn_end):
             if self._active is None:
-                self._say(self._p.dialogue.backchannel(), self._p.now_ns(), "backchannel")
+                self._say(move, now, "backchannel")
             self._nod_later(utterance, n + 1)
 
     def _endpoint(self, heard: Heard) -> None:

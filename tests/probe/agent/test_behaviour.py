@@ -80,3 +80,14 @@ def test_pairs_are_split_once_and_never_set_twice() -> None:
 )
 def test_chunk_is_given_in_time_samples_or_bytes(chunk: str, n_bytes: int) -> None:
     assert Behaviour(chunk=chunk).chunk_bytes(24000, 2) == n_bytes
+
+
+@pytest.mark.parametrize(
+    ("knobs", "silence"),
+    [({}, 0.45), ({"reply_delay": 0.2}, 0.15), ({"reply_delay": 3.0}, 0.5),
+     ({"reply_delay": 0.0}, 0.1), ({"text_lead_ms": 150}, 0.3), ({"endpoint_silence": 0.7}, 0.7)],
+)  # fmt: skip
+def test_endpoint_silence_leaves_room_for_the_reply_unless_it_is_set(
+    knobs: dict[str, float], silence: float
+) -> None:
+    assert Behaviour(**knobs).silence == pytest.approx(silence)

@@ -28,6 +28,7 @@ def zeros(n: int) -> Pcm:
 def listen(
     stream: Pcm, sizes: list[int], clips: tuple[Clip, ...] = (), **knobs: Any
 ) -> tuple[Ears, list[Heard]]:
+    knobs = {"endpoint_silence": 0.2, **knobs}
     ears = Ears(Behaviour(**knobs), ClipIndex(clips), 24000)
     out: list[Heard] = []
     at, i = 0, 0

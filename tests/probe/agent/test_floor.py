@@ -227,7 +227,7 @@ def test_own_backchannels_come_while_the_caller_speaks(
 ) -> None:
     out = converse(stream_of(0.1, "en/stop", 3.0), own_backchannel=0.5)
     nods = [line for line in out.lines("reply") if line["rule"] == "backchannel"]
-    assert len(nods) == 3  # the clip lasts 1.56 s
+    assert len(nods) == 2  # the clip lasts 1.56 s, and a third nod would outlast it
     first = out.caller.audio[0][0]
     assert first - onset_ns(out, 0) == 500 * MS
     assert out.turns[0]["microphone"]["ttfa"]["value"] == 0.5
