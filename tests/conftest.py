@@ -201,6 +201,8 @@ class RawServer:
 
     def stop(self) -> None:
         self.stopped.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes an accept that still waits
         self._listener.close()
         self._thread.join(_PATIENCE_S)
         if self.error is not None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import os
 import socket
+import ssl
 import threading
 from collections.abc import Awaitable
 from typing import Any, TypeVar
@@ -14,12 +16,23 @@ from vakforge_probe.errors import TargetRefused, TargetTimeout
 from vakforge_probe.net.clock import is_virtual
 from vakforge_probe.net.stamps import StampedSocket
 
-__all__ = ["Address", "connect", "resolve", "within"]
+__all__ = ["Address", "connect", "reason_of", "resolve", "within"]
 
 T = TypeVar("T")
 
 Address = tuple[int, Any]
 """Address family and socket address."""
+
+
+def reason_of(error: OSError) -> str:
+    """Return the system's own words for `error`, without addresses."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    return os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
 
 
 async def within(seconds: float, phase: str, work: Awaitable[T]) -> T:
@@ -91,8 +104,8 @@ async def _look_up(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
     try:
         return await answer
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise TargetRefused(f"name look-up failed: {reason}", phase="resolve") from None
+        message = f"name look-up failed: {reason_of(error)}"
+        raise TargetRefused(message, phase="resolve") from None
 
 
 async def connect(addresses: list[Address]) -> StampedSocket:
@@ -108,7 +121,7 @@ async def connect(addresses: list[Address]) -> StampedSocket:
         try:
             return await _connect_one(family, address)
         except OSError as error:
-            reasons.append(error.strerror or type(error).__name__)
+            reasons.append(reason_of(error))
     text = "; ".join(dict.fromkeys(reasons)) or "the name has no address"
     raise TargetRefused(text, phase="connect")
 

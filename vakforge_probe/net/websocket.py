@@ -31,7 +31,7 @@ from vakforge_probe.errors import (
 )
 from vakforge_probe.limits import Limits
 from vakforge_probe.net.clock import is_virtual, now_ns_of
-from vakforge_probe.net.dial import connect, resolve, within
+from vakforge_probe.net.dial import connect, reason_of, resolve, within
 from vakforge_probe.net.stamps import ArrivalStamp, StampedSocket
 from vakforge_probe.net.wire import WireCallbacks
 
@@ -162,11 +162,8 @@ class WebSocketShell:
             )
         except TimeoutError:
             raise
-        except ssl.SSLCertVerificationError as error:
-            raise TargetRefused(f"certificate: {error.verify_message}", phase="tls") from None
         except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
-            raise TargetRefused(reason, phase="tls") from None
+            raise TargetRefused(reason_of(error), phase="tls") from None
 
     async def _shake_hands(self) -> None:
         request = self._protocol.connect()

@@ -1,0 +1,182 @@
+"""Which polls prove what about a stamped socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from vakforge_probe.net.loop import new_event_loop
+from vakforge_probe.net.stamps import StampedSocket, stamped_listener
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux")
+if sys.platform == "linux":
+    from vakforge_probe.net.selector import StampSelector
+
+READ, WRITE = 1, 2
+
+
+@pytest.fixture
+def selector() -> Iterator[StampSelector]:
+    with StampSelector() as made:
+        yield made
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[StampedSocket, socket.socket]]:
+    with stamped_listener("127.0.0.1", 0) as listener:
+        listener.listen()
+        listener.setblocking(True)
+        plain = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+    accepted.setblocking(False)
+    with accepted, plain:
+        yield accepted, plain
+
+
+def poll(selector: StampSelector) -> int:
+    """Poll without waiting; return how many sockets were ready."""
+    return len(selector.select(0))
+
+
+def bound_of_next_read(stamped: StampedSocket) -> int:
+    stamped.recv(1 << 16)
+    assert stamped.last_read is not None
+    return stamped.last_read.lo
+
+
+def arrive(selector: StampSelector, plain: socket.socket) -> None:
+    """Send a byte and wait until the selector reports it."""
+    plain.send(b"x")
+    while not selector.select(5):
+        pass
+
+
+def test_a_poll_without_waiting_that_saw_nothing_is_the_lower_bound(
+    selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
+) -> None:
+    stamped, plain = pair
+    selector.register(stamped, READ)
+    poll(selector)
+    before = time.monotonic_ns()
+    assert poll(selector) == 0
+    plain.send(b"x")
+    while not poll(selector):
+        pass
+    assert bound_of_next_read(stamped) >= before
+
+
+def test_the_poll_that_reports_proves_nothing(
+    selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
+) -> None:
+    stamped, plain = pair
+    selector.register(stamped, READ)
+    poll(selector)
+    arrive(selector, plain)
+    reported = time.monotonic_ns()
+    for _ in range(5):  # reported again and again, without a read in between
+        assert poll(selector) == 1
+    assert bound_of_next_read(stamped) <= reported
+
+
+def test_what_was_there_before_the_watch_began_has_only_the_sockets_birth_as_bound(
+    selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
+) -> None:
+    stamped, plain = pair
+    with stamped_listener("127.0.0.1", 0) as other:
+        other.listen()
+        selector.register(other, READ)  # the selector is busy with rounds already
+        plain.send(b"x")
+        sent = time.monotonic_ns()
+        for _ in range(5):
+            poll(selector)
+        selector.register(stamped, READ)
+        while not poll(selector):
+            pass
+        assert bound_of_next_read(stamped) <= sent
+
+
+def test_rounds_during_a_pause_of_reading_prove_nothing(
+    selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
+) -> None:
+    stamped, plain = pair
+    with stamped_listener("127.0.0.1", 0) as other:
+        other.listen()
+        selector.register(other, READ)
+        selector.register(stamped, READ)
+        poll(selector)
+        selector.modify(stamped, WRITE)
+        plain.send(b"x")
+        sent = time.monotonic_ns()
+        for _ in range(5):
+            poll(selector)
+        selector.modify(stamped, READ)
+        while not poll(selector):
+            pass
+        assert bound_of_next_read(stamped) <= sent
+
+
+def test_the_bound_follows_the_clock_while_the_selector_sleeps(
+    selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
+) -> None:
+    stamped, plain = pair
+    selector.register(stamped, READ)
+    entries: list[int] = []
+
+    def send_after_some_naps() -> None:
+        while len(entries) < 5:
+            entries.append(selector._entry)
+            while selector._entry == entries[-1]:
+                time.sleep(0.0001)
+        plain.send(b"x")
+
+    thread = threading.Thread(target=send_after_some_naps)
+    thread.start()
+    while not selector.select(None):
+        pass
+    thread.join()
+    assert bound_of_next_read(stamped) >= entries[-1]
+
+
+def test_the_time_out_is_kept(
+    selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
+) -> None:
+    selector.register(pair[0], READ)
+    begun = time.monotonic_ns()
+    assert selector.select(0.03) == []
+    assert time.monotonic_ns() - begun >= 30_000_000
+
+
+def test_other_descriptors_wake_the_sleep(
+    selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        selector.register(pair[0], READ)
+        selector.register(ours, READ)
+        theirs.send(b"x")
+        (ready,) = selector.select(30)
+        assert ready[0].fileobj is ours
+
+
+def test_without_stamped_sockets_it_is_a_plain_selector(selector: StampSelector) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        selector.register(ours, READ)
+        assert selector.select(0.001) == []
+        theirs.send(b"x")
+        assert len(selector.select(None)) == 1
+
+
+def test_the_loop_for_real_calls_stamps() -> None:
+    async def main() -> bool:
+        loop = asyncio.get_running_loop()
+        return isinstance(loop._selector, StampSelector)  # type: ignore[attr-defined]
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        assert runner.run(main())
