@@ -299,6 +299,9 @@ class Call:
             for event in self._codec.receive(data, Instant.arrival(stamp.lo, stamp.hi)):
                 self._writer.event(event_to_json(event, seq))
                 self._react(event)
+            if not self._over.done():
+                for reply in self._codec.take_replies():
+                    self._transmit(reply, Kind.CONTROL, None)
         except Exception as error:  # noqa: BLE001 - a callback's error must end the call
             self._crash(error)
 
