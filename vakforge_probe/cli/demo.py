@@ -27,7 +27,6 @@ TUNED = {
     "endpoint_silence": 0.3,
     "filler": "true",
     "answer_delay": 0.15,
-    "pacing": "x10",
 }
 """The demo's faster setting of the reference agent."""
 
