@@ -34,6 +34,8 @@ class StampSelector(selectors.EpollSelector):
         self._watched: dict[int, StampedSocket] = {}
         self._round = 0
         self._entry = 0
+        self._n_naps = 0
+        self._batch_began = self._batch_cpu = 0
         self._overspent_ns = 0.0
         # One readable descriptor for the whole set: to ask it is cheaper than to ask for a
         # list of what is ready, and a nap mostly ends with nothing.
@@ -75,10 +77,8 @@ class StampSelector(selectors.EpollSelector):
         """Return what is ready, after at most `timeout` seconds."""
         if not self._watched:
             return super().select(timeout)
-        # First without waiting: the nap's lower bound is then as late as it can be.
-        ready = self._collect(self._begin_round())
-        if ready or (timeout is not None and timeout <= 0):
-            return ready
+        if timeout is not None and timeout <= 0:
+            return self._collect(self._begin_round())
         return self._sleep(timeout)
 
     def _begin_round(self) -> int:
@@ -96,26 +96,26 @@ class StampSelector(selectors.EpollSelector):
         return ready
 
     def _sleep(self, timeout: float | None) -> _Ready:
-        until = None if timeout is None else self._entry + int(timeout * NS_PER_S)
-        ready: _Ready | None = None
-        while ready is None:
-            began, cpu = self._entry, time.thread_time_ns()
-            ready = self._nap(until)
-            spent = time.thread_time_ns() - cpu - self.CPU_SHARE * (self._entry - began)
-            self._overspent_ns = max(0.0, self._overspent_ns + spent)
-        return ready
-
-    def _nap(self, until: int | None) -> _Ready | None:
-        """Take a batch of naps; return what is ready, [] at `until`, or None to go on."""
-        nap_s = self.LONG_NAP_S if self._overspent_ns > 0 else self.SHORT_NAP_S
-        for _ in range(self._BATCH):
-            if until is not None:
-                nap_s = min(nap_s, (until - self._entry) / NS_PER_S)
-            if nap_s <= 0:
-                return []
+        until = None if timeout is None else time.monotonic_ns() + int(timeout * NS_PER_S)
+        while True:
             previous = self._begin_round()
+            nap_s = self.LONG_NAP_S if self._overspent_ns > 0 else self.SHORT_NAP_S
+            if until is not None:
+                nap_s = min(nap_s, max(0.0, (until - self._entry) / NS_PER_S))
             if self._outer.poll(nap_s, 1):
                 ready = self._collect(previous)
                 if ready:
                     return ready
-        return None
+            if nap_s == 0:
+                return []
+            self._count_nap()
+
+    def _count_nap(self) -> None:
+        """Compare what a batch of naps cost with the share that naps may cost."""
+        self._n_naps += 1
+        if self._n_naps % self._BATCH == 1:
+            self._batch_began, self._batch_cpu = self._entry, time.thread_time_ns()
+        elif self._n_naps % self._BATCH == 0:
+            spent = time.thread_time_ns() - self._batch_cpu
+            allowed = self.CPU_SHARE * (self._entry - self._batch_began)
+            self._overspent_ns = max(0.0, self._overspent_ns + spent - allowed)

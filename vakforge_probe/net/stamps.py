@@ -62,6 +62,8 @@ _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
 _PATH_NS = 20_000
 """A segment is stamped a few microseconds before it is in the queue."""
+_MAX_READ = 65_536
+"""More would be taken from and given back to the system at each read, for 20 ms of audio."""
 _ANCILLARY = socket.CMSG_SPACE(_TIMESPEC.size)
 
 
@@ -190,18 +192,19 @@ class ReadStamp:
 
     def inside(self) -> ArrivalStamp:
         """Return the stamp of a message that ended anywhere in this read."""
-        return self._stamp(self.lo, coalesced=self.kernel is not None)
+        return self._stamp(self.lo, self.believed, coalesced=self.kernel is not None)
 
     def at_end(self) -> ArrivalStamp:
         """Return the stamp of the message whose last byte is the last byte of this read."""
-        if self.believed is None or not self.sealed:
-            return self.inside()
-        return self._stamp(max(self.lo, self.believed - self.spread), coalesced=False)
+        stamp = self.believed
+        if stamp is None or not self.sealed:
+            return self._stamp(self.lo, stamp, coalesced=self.kernel is not None)
+        return self._stamp(max(self.lo, stamp - self.spread), stamp, coalesced=False)
 
-    def _stamp(self, lo: int, *, coalesced: bool) -> ArrivalStamp:
+    def _stamp(self, lo: int, believed: int | None, *, coalesced: bool) -> ArrivalStamp:
         latest = self.after
-        if self.believed is not None:
-            latest = min(latest, self.believed + self.spread + _PATH_NS)
+        if believed is not None:
+            latest = min(latest, believed + self.spread + _PATH_NS)
         return ArrivalStamp(lo, max(lo, latest), self.kernel, self.lo, self.after, coalesced)
 
 
@@ -325,6 +328,7 @@ class StampedSocket(socket.socket):
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
         """Read and stamp."""
+        bufsize = min(bufsize, _MAX_READ)
         before, n_before = time.monotonic_ns(), n_out_of_order(self)
         data, ancillary, _, _ = self.recvmsg(bufsize, _ANCILLARY, flags)
         if data:

@@ -73,8 +73,9 @@ class WireCallbacks(asyncio.Protocol):
         read = read_of(self._transport)
         if read is None:
             raise RuntimeError("the transport's socket is not a stamped one")
-        if read.believed is not None:
-            self.read_late_max_ns = max(self.read_late_max_ns, read.after - read.believed)
+        arrived = read.believed
+        if arrived is not None:
+            self.read_late_max_ns = max(self.read_late_max_ns, read.after - arrived)
         frames = self._parse(data)
         n_unsent = self.flush()
         self._deliver(frames, read)

@@ -152,6 +152,59 @@ def test_the_time_out_is_kept(
     assert time.monotonic_ns() - begun >= 30_000_000
 
 
+class FakeClock:
+    """Stands for the clock and for the outer epoll set; naps end when they were asked to."""
+
+    def __init__(self) -> None:
+        self.now = 10**12
+        self.naps: list[float] = []
+
+    def monotonic_ns(self) -> int:
+        self.now += 1_000
+        return self.now
+
+    def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
+        self.naps.append(timeout)
+        self.now += int(timeout * 1e9)
+        return []
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("timeout", [0.0004, 0.001, 0.0137, 0.2])
+@pytest.mark.parametrize("nap_cost_ns", [1_000, 100_000])
+def test_naps_add_up_to_the_time_out_and_none_is_long(
+    selector: StampSelector,
+    pair: tuple[StampedSocket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+    timeout: float,
+    nap_cost_ns: int,
+) -> None:
+    clock = FakeClock()
+    selector.register(pair[0], READ)
+    selector._outer.close()
+    monkeypatch.setattr(selector, "_outer", clock)
+    monkeypatch.setattr("vakforge_probe.net.selector.time.monotonic_ns", clock.monotonic_ns)
+    monkeypatch.setattr(
+        "vakforge_probe.net.selector.time.thread_time_ns", lambda: len(clock.naps) * nap_cost_ns
+    )
+    begun = clock.now
+    assert selector.select(timeout) == []
+    slept = clock.now - begun
+    assert timeout * 1e9 <= slept <= timeout * 1e9 + 2_000 * (2 + len(clock.naps))
+    assert max(clock.naps) <= selector.LONG_NAP_S
+    full = [nap for nap in clock.naps if nap >= selector.SHORT_NAP_S]
+    if nap_cost_ns == 1_000:
+        assert set(full) <= {selector.SHORT_NAP_S}
+    elif timeout == 0.2:
+        assert (
+            len(full) * nap_cost_ns
+            <= 1.5 * selector.LONG_NAP_S / selector.SHORT_NAP_S * (selector.CPU_SHARE * slept)
+            + selector._BATCH * nap_cost_ns
+        ), "naps go on being short although they are dear"
+        assert selector.LONG_NAP_S in full
+
+
 def test_other_descriptors_wake_the_sleep(
     selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
 ) -> None:
