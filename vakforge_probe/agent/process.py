@@ -39,13 +39,16 @@ def run_agent(host: str, port: int, settings: Sequence[str], truth: Path | None)
     async def go() -> ExitCode:
         loop = asyncio.get_running_loop()
         stopped: asyncio.Future[ExitCode] = loop.create_future()
+
+        def stop(code: ExitCode) -> None:
+            if not stopped.done():
+                stopped.set_result(code)
+
         for number, code in (
             (signal.SIGINT, ExitCode.INTERRUPTED),
             (signal.SIGTERM, ExitCode.TERMINATED),
         ):
-            loop.add_signal_handler(
-                number, lambda code=code: stopped.done() or stopped.set_result(code)
-            )
+            loop.add_signal_handler(number, stop, code)
         async with await serve(behaviour, host, port, truth, data_root() / "clips") as server:
             print(json.dumps({"url": server.url}), flush=True)  # noqa: T201 - read by whoever waits
             return await stopped
