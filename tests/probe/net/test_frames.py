@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
@@ -13,6 +13,7 @@ from vakforge_probe.net.frames import FrameTally, MessageParts
 SIZES = st.one_of(st.integers(0, 130), st.sampled_from([125, 126, 65_535, 65_536, 70_000]))
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(SIZES, max_size=6),
     cuts=st.lists(st.one_of(st.integers(1, 6), st.integers(1, 60_000)), min_size=1, max_size=30),
@@ -50,6 +51,7 @@ def test_a_wasteful_length_field_is_never_taken_for_a_boundary_that_is_none() ->
         assert not tally.is_at_boundary
 
 
+@settings(deadline=None)
 @given(data=st.text(max_size=50), n_empty=st.integers(0, 3), cut=st.integers(0, 200))
 def test_fragments_make_the_message_that_was_cut(data: str, n_empty: int, cut: int) -> None:
     raw, parts = data.encode(), MessageParts()

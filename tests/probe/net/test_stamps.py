@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vakforge_probe.net import stamps
@@ -25,7 +25,7 @@ from vakforge_probe.net.stamps import (
     stamped_by_fd,
     stamped_listener,
 )
-from vakforge_probe.net.virtual import run
+from vakforge_probe.net.virtual import VirtualLoop, run
 
 needs_kernel_stamps = pytest.mark.skipif(sys.platform != "linux", reason="SO_TIMESTAMPNS")
 
@@ -83,6 +83,7 @@ def test_without_kernel_stamps_the_interval_ends_with_the_read() -> None:
     assert stamp == ArrivalStamp(1_000_000, 9_000_000, None, 1_000_000, 9_000_000, coalesced=False)
 
 
+@settings(deadline=None)
 @given(
     lo=st.integers(0, 10**6),
     took=st.integers(0, 10**6),
@@ -322,9 +323,44 @@ def test_on_virtual_time_a_read_has_no_error() -> None:
 
     reads: list[ReadStamp | None] = []
     run(main())
-    assert reads == [ReadStamp.exact(1_250_000_000)]
+    assert reads == [ReadStamp.virtual(1_250_000_000, 1_250_000_000)]
     assert reads[0] is not None
     assert reads[0].at_end() == ArrivalStamp.exact(1_250_000_000)
+
+
+def test_on_virtual_time_what_came_in_a_stall_is_known_to_lie_within_it() -> None:
+    class Probe(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            read = read_of(self.transport)
+            assert read is not None
+            stamps.append((read.inside().lo, read.inside().hi))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        listener = stamped_listener("127.0.0.1", 0)
+        server = await loop.create_server(Probe, sock=listener)
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+
+        def write_and_stall() -> None:
+            writer.write(b"x")
+            loop.advance(300)
+
+        for at in (1_000, 2_000):
+            loop.call_at_ns(at, write_and_stall)
+        loop.call_at_ns(2_900, writer.write, b"y")
+        await asyncio.sleep(1)
+        writer.close()
+        await writer.wait_closed()
+        server.close()
+        await server.wait_closed()
+
+    stamps: list[tuple[int, int]] = []
+    run(main())
+    assert stamps == [(1_000, 1_300), (2_000, 2_300), (2_900, 2_900)]
 
 
 def test_a_transport_without_stamps_has_no_read() -> None:
@@ -344,6 +380,7 @@ def test_a_transport_without_stamps_has_no_read() -> None:
 # --- TLS records -------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.one_of(st.integers(0, 5), st.integers(0, 700)), max_size=12),
     cuts=st.lists(st.integers(1, 400), min_size=1, max_size=40),
