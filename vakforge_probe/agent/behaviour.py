@@ -41,6 +41,8 @@ class Behaviour(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,160}$")] = ""
+    """The caller's name for this connection, kept in the truth log and nowhere else."""
     seed: int = 0
     """Of everything random: jitter and noise."""
 

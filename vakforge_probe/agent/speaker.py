@@ -156,7 +156,7 @@ class Speaker(ABC):
             if reply is not None:
                 reply.is_audible = True
             tag = None if reply is None else reply.tag
-            self._ledger.audio(AudioSent(p.at, tag, first, n), p.late_ns)
+            self._ledger.audio(AudioSent(p.at, tag, first, n, p.late_ns))
 
         return posted
 

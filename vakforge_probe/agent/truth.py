@@ -34,12 +34,16 @@ Span = tuple[int, int]
 
 
 class AudioSent(NamedTuple):
-    """One audio message: samples [first, first + n) of response `tag` (None: between responses)."""
+    """One audio message: samples [first, first + n) of response `tag` (None: between responses).
+
+    `late_ns` is how much later it was sent than the agent meant to.
+    """
 
     at: Instant
     tag: str | None
     first: int
     n: int
+    late_ns: int = 0
 
 
 class Playout:
@@ -109,7 +113,7 @@ class Ledger:
         self._voiced: dict[str, tuple[Span, ...]] = {}
         self._texts: dict[str, Instant] = {}
         self._steps: list[AudioSent | Instant] = []
-        self._late: dict[str, int] = {}
+        self._text_late: dict[str, int] = {}
         self._turns: list[Turn] = []
         self._live = Playout(rate_hz)
 
@@ -130,7 +134,7 @@ class Ledger:
             }
         )
 
-    def audio(self, sent: AudioSent, late_ns: int) -> None:
+    def audio(self, sent: AudioSent) -> None:
         """Note an audio message that was sent."""
         self._steps.append(sent)
         self._live.push(sent, sent.at.at)
@@ -141,17 +145,16 @@ class Ledger:
                 "response": sent.tag,
                 "before": sent.at.lo,
                 "after": sent.at.hi,
-                "late_ns": late_ns,
+                "late_ns": sent.late_ns,
                 "first": sent.first,
                 "n": sent.n,
             }
         )
-        if sent.tag is not None:
-            self._late[sent.tag] = max(self._late.get(sent.tag, 0), late_ns)
 
     def text(self, tag: str, at: Instant, late_ns: int) -> None:
         """Note a text message that was sent."""
-        self._texts.setdefault(tag, at)
+        if tag not in self._texts:
+            self._texts[tag], self._text_late[tag] = at, late_ns
         self._note(
             {
                 "type": "sent",
@@ -206,7 +209,7 @@ class Ledger:
         tracks = [self._track(pick) for pick in (_lo, _at, _hi)]
         for turn in self._turns:
             marks = [self._marks(turn, player, pick) for player, pick in tracks]
-            self._note(self._turn_truth(turn, marks))
+            self._note(self._turn_truth(turn, marks, self._lateness(turn, tracks[1][0])))
 
     def _track(self, pick: Callable[[Instant], int]) -> tuple[Playout, Callable[[Instant], int]]:
         player = Playout(self._rate_hz)
@@ -221,13 +224,13 @@ class Ledger:
         self, turn: Turn, player: Playout, pick: Callable[[Instant], int]
     ) -> dict[str, int | None]:
         texts = [pick(self._texts[tag]) for tag in turn.tags if tag in self._texts]
-        sent = [s for s in self._steps if isinstance(s, AudioSent) and s.tag in turn.tags]
+        sent = self._sent(turn)
         audible = [
             pick(s.at) + samples_to_ns(spans[0][0] - s.first, self._rate_hz)
             for s in sent
             if (spans := self._audible(s))
         ]
-        heard = sorted(s for tag in turn.tags for s in _joined(self._heard(tag, player)))
+        heard = self._stretches(turn, player)
         first_audible = min(audible, default=None)
         long_enough = [a for a, b in heard if b - a >= SPEECH_NS]
         return {
@@ -239,6 +242,32 @@ class Ledger:
             "total_response": max((b for _, b in heard), default=None),
         }
 
+    def _lateness(self, turn: Turn, player: Playout) -> dict[str, int]:
+        """Return how late the agent was with the message that each mark stands on (ns)."""
+        texts = sorted(
+            (self._texts[t].at, self._text_late[t]) for t in turn.tags if t in self._texts
+        )
+        sent = self._sent(turn)
+        pieces = sorted(p for tag in turn.tags for p in self._heard(tag, player))
+        stretches = self._stretches(turn, player)
+        starts = [a for a, b in stretches if b - a >= SPEECH_NS][:1]
+        stands_on = {
+            "ttfa": sent[:1],
+            "ttfa_audible": [s for s in sent if self._audible(s)][:1],
+            "ttfa_heard": [p[2] for p in pieces[:1]],
+            "ttfs": [p[2] for p in pieces if p[0] in starts],
+            "total_response": [p[2] for p in pieces[-1:]],
+        }
+        late = {name: on[0].late_ns for name, on in stands_on.items() if on}
+        return late | {"ttft": late_ns for _, late_ns in texts[:1]}
+
+    def _sent(self, turn: Turn) -> list[AudioSent]:
+        return [s for s in self._steps if isinstance(s, AudioSent) and s.tag in turn.tags]
+
+    def _stretches(self, turn: Turn, player: Playout) -> list[Span]:
+        heard = ([(a, b) for a, b, _ in self._heard(tag, player)] for tag in turn.tags)
+        return sorted(span for spans in heard for span in _joined(spans))
+
     def _audible(self, sent: AudioSent) -> list[Span]:
         """Return the audible parts of a message, in samples of its response."""
         if sent.tag is None:
@@ -249,7 +278,7 @@ class Ledger:
         )
         return [(a, b) for a, b in cut if a < b]
 
-    def _heard(self, tag: str, player: Playout) -> list[Span]:
+    def _heard(self, tag: str, player: Playout) -> list[tuple[int, int, AudioSent]]:
         out = []
         for sent, start, stop in player.played:
             if sent.tag != tag:
@@ -258,10 +287,12 @@ class Ledger:
                 lo = start + samples_to_ns(a - sent.first, self._rate_hz)
                 hi = min(stop, start + samples_to_ns(b - sent.first, self._rate_hz))
                 if lo < hi:
-                    out.append((lo, hi))
+                    out.append((lo, hi, sent))
         return out
 
-    def _turn_truth(self, turn: Turn, marks: list[dict[str, int | None]]) -> dict[str, Any]:
+    def _turn_truth(
+        self, turn: Turn, marks: list[dict[str, int | None]], lateness: dict[str, int]
+    ) -> dict[str, Any]:
         microphone, frame_start = self._tape.spoken_end(turn.user_end)
         stops = {name: _instant([m[name] for m in marks]) for name in marks[0]}
         return {
@@ -272,7 +303,8 @@ class Ledger:
             "start_sample": turn.utterances[0].start if turn.utterances else None,
             "user_end_sample": turn.user_end,
             "responses": turn.tags,
-            "late_ns": max((self._late.get(tag, 0) for tag in turn.tags), default=0),
+            "late_ns": max((sent.late_ns for sent in self._sent(turn)), default=0),
+            "marks_late_ns": lateness,
             "user_end": _models((microphone, frame_start)),
             "microphone": _from(microphone, stops),
             "frame_start": _from(frame_start, stops),

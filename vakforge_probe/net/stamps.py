@@ -178,9 +178,9 @@ class ReadStamp:
     sealed: bool
 
     @classmethod
-    def exact(cls, ns: int) -> ReadStamp:
-        """Return the facts of a read on virtual time."""
-        return cls(ns, ns, None, 0, emptied=True, in_order=True, sealed=True)
+    def virtual(cls, lo: int, now: int) -> ReadStamp:
+        """Return the facts of a read on virtual time; exact unless the loop was stalled."""
+        return cls(lo, now, None, 0, emptied=True, in_order=True, sealed=True)
 
     @property
     def believed(self) -> int | None:
@@ -434,13 +434,13 @@ def read_of(transport: asyncio.BaseTransport) -> ReadStamp | None:
     Returns
     -------
     ReadStamp or None
-        None if the socket is not stamped or nothing has been read. On virtual time a read without
-        error at the loop's instant.
+        None if the socket is not stamped or nothing has been read. On virtual time a read at the
+        loop's instant, without error unless the loop was stalled before it.
     """
     loop = asyncio.get_running_loop()
-    if is_virtual(loop):
-        return ReadStamp.exact(loop.now_ns)
     under = transport.get_extra_info("socket")
+    if is_virtual(loop):
+        return ReadStamp.virtual(loop.empty_at(under.fileno()), loop.now_ns)
     stamped = None if under is None else stamped_by_fd(under.fileno())
     return None if stamped is None else stamped.last_read
 

@@ -3,7 +3,8 @@
 The clock moves only in `VirtualLoop.advance` and when nothing is left to do at this instant:
 no callback is ready, no socket is readable or writable, and no byte is under way between two
 sockets of this process. So whatever runs in the loop takes no time at all, and a run gives the
-same times each time. A thread would take real time which the clock cannot see; therefore threads,
+same times each time. What arrives during an `advance` is known to lie within it, as on a real
+clock: see `VirtualLoop.empty_at`. A thread would take real time which the clock cannot see; therefore threads,
 executors, subprocesses and name look-ups are refused.
 """
 
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import select
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from contextvars import Context
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
@@ -71,6 +73,12 @@ def _flow_of(fd: int) -> _Flow | None:
         probe.detach()
 
 
+def _is_readable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 class _Wire(selectors.DefaultSelector):
     """A selector that knows whether bytes are still under way between its own sockets."""
 
@@ -94,13 +102,13 @@ class _Wire(selectors.DefaultSelector):
             del self._by_ends[flow.local, flow.remote]
         return key
 
-    def under_way(self) -> bool:
-        """Whether the kernel still has something to deliver to a socket that waits for it.
+    def under_way(self, ready: Container[int] = ()) -> bool:
+        """Whether the kernel still has something to deliver to a socket that is not in `ready`.
 
-        Call it when nothing is ready. Loopback usually delivers inside the write call, but a busy
-        kernel defers it, and a window update or acknowledgement can be late as well.
+        Loopback usually delivers inside the write call, but a busy kernel defers it, and a window
+        update or acknowledgement can be late as well.
         """
-        return any(self._expects(fd, flow) for fd, flow in self._flows.items())
+        return any(fd not in ready and self._expects(fd, flow) for fd, flow in self._flows.items())
 
     def _expects(self, fd: int, flow: _Flow) -> bool:
         events = self.get_key(fd).events
@@ -130,13 +138,55 @@ class _Wire(selectors.DefaultSelector):
 
 
 class _JumpingSelector(_Wire):
-    """A selector that, instead of waiting, moves the clock by the time it should have waited."""
+    """A selector that, instead of waiting, moves the clock by the time it should have waited.
 
-    def __init__(self, jump: Callable[[int], None]) -> None:
+    It knows of each socket when its queue was last seen to be empty.
+    """
+
+    def __init__(self, now: Callable[[], int], jump: Callable[[int], None]) -> None:
         super().__init__()
-        self._jump = jump
+        self._now, self._jump = now, jump
+        self._returned_at = now()
+        self._reported: set[int] = set()
+        self._empty_at: dict[int, int] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = super().register(fileobj, events, data)
+        # What the socket holds already is of unknown age.
+        self._empty_at[key.fd] = 0 if _is_readable(key.fd) else self._returned_at
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        key = super().unregister(fileobj)
+        self._empty_at.pop(key.fd, None)
+        self._reported.discard(key.fd)
+        return key
+
+    def empty_at(self, fd: int) -> int:
+        """Return the latest instant at which nothing waited to be read from `fd`, 0 if unknown."""
+        return self._empty_at.get(fd, 0)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self._now() != self._returned_at:
+            self._settle()
+        events = self._select(timeout)
+        reported = {key.fd for key, mask in events if mask & selectors.EVENT_READ}
+        for fd in reported - self._reported:
+            # The select before watched it and found nothing; the clock stood still in between,
+            # or what advanced it may have delayed this.
+            self._empty_at[fd] = max(self._empty_at[fd], self._returned_at)
+        self._reported, self._returned_at = reported, self._now()
+        return events
+
+    def _settle(self) -> None:
+        """Wait for what was written before the clock was advanced, lest it look newer than that."""
+        give_up = time.monotonic() + _DELIVERY_GRACE_S
+        while self.under_way({key.fd for key, _ in super().select(0)}):
+            if time.monotonic() > give_up:
+                raise VirtualTimeError("loopback did not deliver what was written to it")
+            time.sleep(_STEP_S)
+
+    def _select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
         if events or timeout == 0:
             return events
@@ -184,7 +234,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now_ns = 0
-        super().__init__(_JumpingSelector(self._jump))
+        self._wire = _JumpingSelector(lambda: self.now_ns, self._jump)
+        super().__init__(self._wire)
         # Timers sit on whole nanoseconds (see call_at), so half of one tells "due" from "not yet".
         self._clock_resolution = 0.5 / NS_PER_S
         self._home = threading.get_ident()
@@ -207,6 +258,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if ns < 0:
             raise ValueError("time does not run backwards")
         self._jump(ns)
+
+    def empty_at(self, fd: int) -> int:
+        """Return since when (ns) what a socket now gives to read can have come, 0 if unknown.
+
+        That is this very instant, unless `advance` moved the clock since the loop last asked.
+        """
+        return self._wire.empty_at(fd)
 
     def call_at(
         self,
