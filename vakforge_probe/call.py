@@ -26,6 +26,7 @@ from vakforge_eval.timeline.records import Flags, Kind
 from vakforge_probe.conversation import Conversation
 from vakforge_probe.errors import (
     ProbeError,
+    ProbeFault,
     TargetClosed,
     TargetError,
     TargetProtocolError,
@@ -34,13 +35,14 @@ from vakforge_probe.errors import (
 )
 from vakforge_probe.header import header
 from vakforge_probe.limits import Limits
-from vakforge_probe.net.alarm import Alarm
+from vakforge_probe.net.alarm import Alarm, Handle
 from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.pacer import Pacer
 from vakforge_probe.net.stamps import ArrivalStamp
 from vakforge_probe.net.websocket import Sent, WebSocketShell
 from vakforge_probe.protocol.base import SessionConfig, StartSession, Wire
 from vakforge_probe.protocol.registry import make_client
+from vakforge_probe.recorder.mask import Mask
 from vakforge_probe.recorder.writer import CaptureWriter
 from vakforge_probe.scenario.compile import Compiled
 from vakforge_probe.target import Target
@@ -68,7 +70,17 @@ class CallPlan:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What became of a call; `capture` exists whatever happened."""
+    """What became of a call.
+
+    Attributes
+    ----------
+    capture
+        Its folder, complete whatever happened, unless the recorder could not even begin or end.
+    reason
+        ``done``, ``hang_up`` (scripted), ``budget``, ``target_closed``, ``failure`` or ``stopped``.
+    recorder_problem
+        Why recording stopped before the call did.
+    """
 
     plan: CallPlan
     capture: Path
@@ -78,7 +90,20 @@ class CallOutcome:
 
 
 class Call:
-    """Runs one `CallPlan`; use once, on a running loop."""
+    """Runs one `CallPlan`; use once, on a running loop.
+
+    Parameters
+    ----------
+    on_event
+        Called with each protocol event after the call has reacted to it; what it raises is a bug.
+
+    Raises
+    ------
+    ConfigError
+        If the target's URL or certificates cannot be used.
+    CaptureFault
+        If the capture cannot be begun.
+    """
 
     def __init__(self, plan: CallPlan, *, on_event: Callable[[Event], None] | None = None) -> None:
         loop = asyncio.get_running_loop()
@@ -87,22 +112,17 @@ class Call:
         self._virtual = is_virtual(loop)
         self._now = now_ns_of(loop)
         self._alarm = Alarm.of(loop)
-        self._codec = make_client(plan.target.protocol)
+        self._codec = make_client(plan.target.protocol, plan.limits)
+        self._hide = Mask(plan.target.secrets)
         self._pacer: Pacer | None = None
         self._next_flags = Flags.NONE
-        self._ready = asyncio.Event()
+        self._ready: asyncio.Future[None] = loop.create_future()
         self._over: asyncio.Future[str] = loop.create_future()
         self._failure: ProbeError | None = None
+        self._bug: Exception | None = None
         self._phase = "handshake"
         self._cpu0, self._wall0 = time.process_time(), self._now()
-        self._writer = CaptureWriter(
-            plan.folder,
-            self._header(),
-            plan.compiled.script,
-            inline=self._virtual,
-            limits=plan.limits,
-            secrets=plan.target.secrets,
-        )
+        # Before the writer: what it refuses must leave nothing on the disk.
         self._shell = WebSocketShell(
             plan.target.url,
             headers={**self._codec.headers, **plan.target.headers},
@@ -113,6 +133,14 @@ class Call:
             on_closed=self._on_closed,
             on_fault=self._fail,
         )
+        self._writer = CaptureWriter(
+            plan.folder,
+            self._header(),
+            plan.compiled.script,
+            inline=self._virtual,
+            limits=plan.limits,
+            secrets=plan.target.secrets,
+        )
         self._conversation = Conversation(
             plan.compiled,
             self._codec,
@@ -120,7 +148,7 @@ class Call:
             journal=self._writer.event,
             hang_up=self.stop,
             now_ns=self._now,
-            alarm=self._alarm,
+            call_at=self._call_at,
             max_ahead_s=plan.limits.max_ahead_s,
         )
 
@@ -135,7 +163,7 @@ class Call:
             repeat=plan.repeat,
             order=plan.order,
             monotonic_ns=self._now(),
-            stamp_source="virtual" if self._virtual else "kernel",
+            is_virtual=self._virtual,
             limits=plan.limits,
             hardware=plan.target.hardware,
             clips=list(plan.compiled.clips),
@@ -144,22 +172,31 @@ class Call:
     # -- life cycle ---------------------------------------------------------------------------
 
     async def run(self) -> CallOutcome:
-        """Dial, play the script, record, hang up."""
+        """Dial, play the script, record, hang up.
+
+        A bug and a cancellation come out of it as they are, but only once the connection and the
+        capture have been closed.
+        """
+        interruption: BaseException | None = None
         try:
             await self._open()
-            self._start_stream()
-            reason = await self._until_over()
+            if await self._is_ready_in_time():
+                self._start_stream()
+            await self._until_over()
         except ProbeError as error:
             self._fail(error)
-            reason = self._over.result()
-        except asyncio.CancelledError:
-            reason = "stopped"
-        finally:
-            if self._pacer is not None:
-                self._pacer.stop()
-            self._conversation.stop()
-        # A second cancellation must not tear the capture that the first one asked to close.
-        return await asyncio.shield(asyncio.ensure_future(self._close(reason)))
+        except BaseException as error:
+            interruption = error
+            self.stop()
+        if self._pacer is not None:
+            self._pacer.stop()
+        self._conversation.stop()
+        outcome = await self._closed()
+        if interruption is not None:
+            raise interruption
+        if self._bug is not None:
+            raise self._bug
+        return outcome
 
     def stop(self, reason: str = "stopped") -> None:
         """End the call, closing connection and capture properly; later calls do nothing."""
@@ -169,6 +206,15 @@ class Call:
     async def _open(self) -> None:
         for name, (start, end) in (await self._shell.open()).items():
             self._writer.event({"type": "phase", "name": name, "start": start, "end": end})
+
+    async def _is_ready_in_time(self) -> bool:
+        """Configure the session; return False if the call is over before it is ready.
+
+        Raises
+        ------
+        TargetTimeout
+            If the target takes longer than it may.
+        """
         self._phase = "ready"
         begun = self._now()
         script = self.plan.compiled.script
@@ -181,25 +227,17 @@ class Call:
                 )
             )
         )
-        await self._until_ready()
-        self._writer.event({"type": "phase", "name": "ready", "start": begun, "end": self._now()})
-        self._phase = "call"
-
-    async def _until_ready(self) -> None:
-        ready = asyncio.ensure_future(self._ready.wait())
         limit_s = self.plan.limits.ready_s
-        try:
-            done, _ = await asyncio.wait(
-                {ready, self._over}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            ready.cancel()
-        if not done:
+        awaited: set[asyncio.Future[Any]] = {self._ready, self._over}
+        await asyncio.wait(awaited, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        if self._over.done():
+            return False
+        if not self._ready.done():
             raise TargetTimeout(f"no session within {limit_s:g} s", phase="ready")
+        self._writer.event({"type": "phase", "name": "ready", "start": begun, "end": self._now()})
+        return True
 
     def _start_stream(self) -> None:
-        if self._over.done():
-            return
         first = self._now() + _FIRST_FRAME_LEAD_NS
         first += self.plan.compiled.phase_ns(self.plan.seed)
         self._conversation.start(first)
@@ -212,15 +250,32 @@ class Call:
             on_reanchor=self._on_reanchor,
         )
 
-    async def _until_over(self) -> str:
+    async def _until_over(self) -> None:
         budget_s = min(self.plan.compiled.script.max_call_s, self.plan.limits.max_call_s)
-        deadline = self._alarm.call_at(
+        deadline = self._call_at(
             self._now() + round(budget_s * NS_PER_S), lambda: self.stop("budget")
         )
         try:
-            return await self._over
+            await self._over
         finally:
             deadline.cancel()
+
+    async def _closed(self) -> CallOutcome:
+        """Close connection and capture, however often that is cancelled meanwhile.
+
+        It takes no longer than `close_s` and the disk, and a capture must not be torn by whoever
+        loses patience.
+        """
+        closing = asyncio.ensure_future(self._close(self._over.result()))
+        cancelled: asyncio.CancelledError | None = None
+        while not closing.done():
+            try:
+                await asyncio.shield(closing)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        return closing.result()
 
     async def _close(self, reason: str) -> CallOutcome:
         if self._failure is not None:
@@ -241,22 +296,39 @@ class Call:
             facts["cpu_s"] = time.process_time() - self._cpu0
         return facts | self._shell.self_facts()
 
+    # -- how it ends --------------------------------------------------------------------------
+
     def _fail(self, error: ProbeError) -> None:
+        if not self._over.done():
+            self._failure = error
+            self.stop("target_closed" if isinstance(error, TargetClosed) else "failure")
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do `work` of a callback while the call lives; what goes wrong in it ends the call.
+
+        Out of a callback an exception would reach nobody, and the call would hang on silently.
+        """
         if self._over.done():
             return
-        self._failure = error
-        self.stop("target_closed" if isinstance(error, TargetClosed) else "failure")
+        try:
+            work()
+        except ProbeError as error:
+            self._fail(error)
+        except Exception as error:
+            self._bug = error
+            self._fail(ProbeFault(f"{type(error).__name__}: {self._masked(str(error))}"))
+
+    def _call_at(self, ns: int, callback: Callable[[], None]) -> Handle:
+        return self._alarm.call_at(ns, lambda: self._guarded(callback))
+
+    def _masked(self, text: str) -> str:
+        return str(self._hide.value(text))
 
     # -- the two directions -------------------------------------------------------------------
 
     def _on_frame(self, frame: int, due_ns: int) -> None:
-        if self._over.done():
-            return
         flags, self._next_flags = self._next_flags, Flags.NONE
-        try:
-            self._conversation.on_frame(frame, due_ns, flags)
-        except Exception as error:  # noqa: BLE001 - a callback's error must end the call
-            self._crash(error)
+        self._guarded(lambda: self._conversation.on_frame(frame, due_ns, flags))
 
     def _on_reanchor(self, frame: int, shift_frames: int, late_ns: int) -> None:
         self._conversation.tape.shift(shift_frames)
@@ -269,70 +341,70 @@ class Call:
         self, message: Wire, kind: Kind, due: int | None, flags: Flags = Flags.NONE
     ) -> Sent:
         sent = self._shell.send(message)
-        payload = message
-        if isinstance(payload, str):
-            payload = payload.encode()
-        else:
-            flags |= Flags.BINARY
         if due is None:
             due, flags = 0, flags | Flags.NO_DUE
         if sent.back_pressure:
             flags |= Flags.BACK_PRESSURE
-        self._writer.sent(kind, flags, due, sent.before, sent.after, payload)
+        payload, form = _as_bytes(message)
+        self._writer.sent(kind, flags | form, due, sent.before, sent.after, payload)
         return sent
 
     def _on_message(self, data: Wire, stamp: ArrivalStamp) -> None:
-        if self._over.done() and self._failure is not None:
+        # What comes after the end was not part of the call, and nobody would hear it.
+        if self._over.done():
             return
-        flags = Flags.COALESCED if stamp.coalesced else Flags.NONE
-        payload = data
-        if isinstance(payload, str):
-            payload = payload.encode()
-        else:
-            flags |= Flags.BINARY
+        payload, flags = _as_bytes(data)
+        if stamp.coalesced:
+            flags |= Flags.COALESCED
         if stamp.kernel is None:
             flags |= Flags.NO_KERNEL
         seq = self._writer.received(
             flags, stamp.kernel or 0, stamp.before, stamp.after, stamp.lo, stamp.hi, payload
         )
-        try:
-            for event in self._codec.receive(data, Instant.arrival(stamp.lo, stamp.hi)):
-                self._writer.event(event_to_json(event, seq))
-                self._react(event)
+        self._guarded(lambda: self._take(data, Instant.arrival(stamp.lo, stamp.hi), seq))
+
+    def _take(self, data: Wire, at: Instant, seq: int) -> None:
+        for event in self._codec.receive(data, at):
+            self._writer.event(event_to_json(event, seq))
+            self._react(event)
+            if self._on_event is not None:
+                self._on_event(event)
+        for reply in self._codec.take_replies():
             if not self._over.done():
-                for reply in self._codec.take_replies():
-                    self._transmit(reply, Kind.CONTROL, None)
-        except Exception as error:  # noqa: BLE001 - a callback's error must end the call
-            self._crash(error)
+                self._transmit(reply, Kind.CONTROL, None)
 
     def _react(self, event: Event) -> None:
         match event:
-            case Ready():
-                self._ready.set()
+            case Ready() if not self._ready.done():
+                self._phase = "call"
+                self._ready.set_result(None)
             case Fault(is_fatal=True):
-                self._fail(
-                    TargetProtocolError(event.what, phase=self._phase, excerpt=event.excerpt)
+                raise TargetProtocolError(
+                    self._masked(event.what),
+                    phase=self._phase,
+                    excerpt=self._masked(event.excerpt),
                 )
             case ServerError(is_fatal=True):
-                self._fail(TargetRefused(f"{event.code}: {event.message}", phase=self._phase))
+                raise TargetRefused(
+                    self._masked(f"{event.code}: {event.message}"), phase=self._phase
+                )
         if not self._over.done():
             self._conversation.on_event(event)
-        if self._on_event is not None:
-            self._on_event(event)
 
-    def _on_closed(self, code: int | None, reason: str) -> None:
+    def _on_closed(self, code: int, reason: str) -> None:
         now = Instant.exact(self._now())
         by = "probe" if self._over.done() else "target"
         self._writer.event(
             event_to_json(Closed(at=now, code=code, reason=reason[:200], by=by), None)
         )
-        self._fail(TargetClosed(f"connection closed, code {code}: {reason}", phase=self._phase))
+        words = f": {self._masked(reason)}" if reason else ""
+        self._fail(TargetClosed(f"connection closed, code {code}{words}", phase=self._phase))
 
-    def _crash(self, error: Exception) -> None:
-        if isinstance(error, ProbeError):
-            self._fail(error)
-        elif not self._over.done():
-            self._over.set_exception(error)
+
+def _as_bytes(message: Wire) -> tuple[bytes, Flags]:
+    if isinstance(message, str):
+        return message.encode(), Flags.NONE
+    return message, Flags.BINARY
 
 
 def _facts_of(error: ProbeError) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from vakforge_eval.timeline.events import Event
 from vakforge_probe.call import Call, CallOutcome, CallPlan
+from vakforge_probe.errors import CaptureFault
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.scenario.compile import Compiled, compile_scenario
@@ -58,9 +59,11 @@ def plan_campaign(
     Raises
     ------
     ConfigError
-        If a scenario cannot be compiled for a system's protocol; nothing has been dialled then.
+        If a scenario cannot be compiled for a system's protocol, or two have the same id; nothing
+        has been dialled then.
     """
     limits = limits or Limits()
+    _refuse_twins(scenarios)
     compiled = _compile(systems, scenarios)
     rounds = max((repeats or s.repeats for s in scenarios), default=0)
     plans: list[CallPlan] = []
@@ -68,10 +71,10 @@ def plan_campaign(
         for n, loaded in enumerate(scenarios):
             if repeat >= (repeats or loaded.repeats):
                 continue
-            turn = repeat * len(scenarios) + n
             call_seed = seed + loaded.seed + repeat
-            order = list(systems) if turn % 2 == 0 else list(reversed(systems))
-            for system in order:
+            # Alternating from scenario to scenario and from repeat to repeat of each scenario.
+            in_turn = systems if (repeat + n) % 2 == 0 else systems[::-1]
+            for system in in_turn:
                 name = _folder_name(
                     f"{len(plans):04d}-{system.name}-{loaded.scenario.id}-r{repeat}"
                 )
@@ -80,7 +83,7 @@ def plan_campaign(
                         call_id=name,
                         system=system.name,
                         target=system.target,
-                        compiled=compiled[system.name, n],
+                        compiled=compiled[system.target.protocol, n],
                         folder=folder / name,
                         seed=call_seed,
                         repeat=repeat,
@@ -94,21 +97,27 @@ def plan_campaign(
 def _compile(
     systems: Sequence[System], scenarios: Sequence[LoadedScenario]
 ) -> dict[tuple[str, int], Compiled]:
+    """Return each scenario made ready for each protocol."""
     out: dict[tuple[str, int], Compiled] = {}
-    by_protocol: dict[tuple[str, int], Compiled] = {}
-    for system in systems:
-        codec = make_client(system.target.protocol)
+    for protocol in dict.fromkeys(system.target.protocol for system in systems):
+        codec = make_client(protocol)
         for n, loaded in enumerate(scenarios):
-            key = (system.target.protocol, n)
-            if key not in by_protocol:
-                by_protocol[key] = compile_scenario(
-                    loaded,
-                    rate_hz=codec.user_audio.rate_hz,
-                    frame_samples=codec.user_audio.frame_samples,
-                    capabilities=codec.capabilities,
-                )
-            out[system.name, n] = by_protocol[key]
+            out[protocol, n] = compile_scenario(
+                loaded,
+                rate_hz=codec.user_audio.rate_hz,
+                frame_samples=codec.user_audio.frame_samples,
+                capabilities=codec.capabilities,
+            )
     return out
+
+
+def _refuse_twins(scenarios: Sequence[LoadedScenario]) -> None:
+    """Two files may use one id; their turns would be taken for repeats of each other."""
+    seen: set[str] = set()
+    for loaded in scenarios:
+        if loaded.scenario.id in seen:
+            raise loaded.error(("id",), "another scenario has this id", value=loaded.scenario.id)
+        seen.add(loaded.scenario.id)
 
 
 def _folder_name(text: str) -> str:
@@ -126,53 +135,89 @@ async def run_campaign(
     """Run the calls in order, at most `concurrency` at once, and return what became of each.
 
     When `stop` is set no new call starts and the running ones hang up; their captures are closed
-    and returned like any other.
+    and returned like any other. A call whose capture cannot be begun is an outcome too.
+
+    Raises
+    ------
+    Exception
+        A bug in a call or a callback, and a `ConfigError` that only dialling shows; the other calls
+        have hung up and closed their captures then.
     """
-    stop = stop or asyncio.Event()
-    progress = Progress(planned=len(plans))
-    outcomes: list[CallOutcome] = []
-    waiting = iter(plans)
-
-    def tell() -> None:
-        if on_progress is not None:
-            on_progress(progress)
-
-    async def worker() -> None:
-        for plan in waiting:
-            if stop.is_set():
-                return
-            call = Call(plan, on_event=_bound(on_event, plan))
-            progress.running[plan.call_id] = plan.compiled.script.id
-            tell()
-            outcome = await _run_until(call, stop)
-            del progress.running[plan.call_id]
-            progress.done += 1
-            progress.failed += outcome.failure is not None
-            outcomes.append(outcome)
-            tell()
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(concurrency, len(plans))):
-            group.create_task(worker())
-    outcomes.sort(key=lambda outcome: outcome.plan.order)
-    return outcomes
-
-
-def _bound(
-    on_event: Callable[[CallPlan, Event], None] | None, plan: CallPlan
-) -> Callable[[Event], None] | None:
-    if on_event is None:
-        return None
-    return lambda event: on_event(plan, event)
-
-
-async def _run_until(call: Call, stop: asyncio.Event) -> CallOutcome:
-    async def watch() -> None:
-        await stop.wait()
-        call.stop("stopped")
-
-    watcher = asyncio.ensure_future(watch())
+    run = _Run(plans, on_progress, on_event)
+    stopping = asyncio.create_task(run.stop_when(stop)) if stop is not None else None
     try:
-        return await call.run()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, len(plans))):
+                group.create_task(run.work())
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
     finally:
-        watcher.cancel()
+        if stopping is not None:
+            stopping.cancel()
+            await asyncio.wait({stopping})
+    return sorted(run.outcomes, key=lambda outcome: outcome.plan.order)
+
+
+class _Run:
+    """One campaign under way."""
+
+    def __init__(
+        self,
+        plans: Sequence[CallPlan],
+        on_progress: Callable[[Progress], None] | None,
+        on_event: Callable[[CallPlan, Event], None] | None,
+    ) -> None:
+        self.outcomes: list[CallOutcome] = []
+        self._waiting = iter(plans)
+        self._progress = Progress(planned=len(plans))
+        self._on_progress, self._on_event = on_progress, on_event
+        self._calls: set[Call] = set()
+        self._is_stopping = False
+
+    async def stop_when(self, stop: asyncio.Event) -> None:
+        """Hang up all calls once `stop` is set."""
+        await stop.wait()
+        self._is_stopping = True
+        for call in self._calls:
+            call.stop("stopped")
+
+    async def work(self) -> None:
+        """Run calls, one after the other, until none waits."""
+        for plan in self._waiting:
+            if self._is_stopping:
+                return
+            self._progress.running[plan.call_id] = plan.compiled.script.id
+            self._tell()
+            outcome = await self._run(plan)
+            del self._progress.running[plan.call_id]
+            self._progress.done += 1
+            self._progress.failed += outcome.failure is not None
+            self.outcomes.append(outcome)
+            self._tell()
+
+    async def _run(self, plan: CallPlan) -> CallOutcome:
+        try:
+            call = Call(plan, on_event=self._event_sink(plan))
+        except CaptureFault as fault:
+            return CallOutcome(plan, plan.folder, "failure", fault, str(fault))
+        self._calls.add(call)
+        try:
+            return await call.run()
+        finally:
+            self._calls.discard(call)
+
+    def _event_sink(self, plan: CallPlan) -> Callable[[Event], None] | None:
+        sink = self._on_event
+        return None if sink is None else lambda event: sink(plan, event)
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self._progress)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error inside: the others are what it led to."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -23,9 +23,10 @@ from vakforge_eval.timeline.records import Flags, Kind
 from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, StepKind, ToolSpec
 from vakforge_probe.ear import Ear
 from vakforge_probe.errors import TargetLimitExceeded
-from vakforge_probe.net.alarm import Alarm, Handle
+from vakforge_probe.net.alarm import Handle
 from vakforge_probe.net.websocket import Sent
 from vakforge_probe.protocol.base import (
+    CancelResponse,
     ClientCodec,
     CommitAudio,
     Intent,
@@ -44,6 +45,7 @@ _INTENT_NAMES: dict[type, str] = {
     StartSession: "start_session",
     ToolResult: "tool_result",
     Truncate: "truncate",
+    CancelResponse: "cancel",
     CommitAudio: "commit",
 }
 
@@ -53,7 +55,9 @@ class Transmit(Protocol):
 
     def __call__(
         self, message: Wire, kind: Kind, due: int | None, flags: Flags = Flags.NONE
-    ) -> Sent: ...
+    ) -> Sent:
+        """Send `message`."""
+        ...
 
 
 class Conversation:
@@ -68,7 +72,7 @@ class Conversation:
         journal: Callable[[dict[str, Any]], None],
         hang_up: Callable[[str], None],
         now_ns: Callable[[], int],
-        alarm: Alarm,
+        call_at: Callable[[int, Callable[[], None]], Handle],
         max_ahead_s: float,
     ) -> None:
         self._compiled = compiled
@@ -77,7 +81,7 @@ class Conversation:
         self._journal = journal
         self._hang_up = hang_up
         self._now = now_ns
-        self._alarm = alarm
+        self._call_at = call_at
         script = compiled.script
         self.tape = Tape(script.rate_hz, script.frame_samples)
         self._max_ahead_s = max_ahead_s
@@ -144,7 +148,7 @@ class Conversation:
         if self._wake is not None:
             self._wake.cancel()
         wake = self._director.next_wake()
-        self._wake = None if wake is None else self._alarm.call_at(wake, self._advance)
+        self._wake = None if wake is None else self._call_at(wake, self._advance)
 
     def _act(self, action: Action) -> None:
         match action:
@@ -253,7 +257,7 @@ class Conversation:
             self._director.tool_answered(call.name, self._now())
             self._advance()
 
-        handle = self._alarm.call_at(self._now() + round(delay_s * NS_PER_S), send_result)
+        handle = self._call_at(self._now() + round(delay_s * NS_PER_S), send_result)
         self._timers.add(handle)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import sys
@@ -14,13 +15,17 @@ from typing import Any
 from vakforge_eval.capture.format import CAPTURE_VERSION
 from vakforge_probe import __version__
 from vakforge_probe.limits import Limits
+from vakforge_probe.net.stamps import StampedSocket
 from vakforge_probe.protocol.base import ClientCodec
 
-__all__ = ["header", "probe_host", "scheduling", "versions"]
+__all__ = ["header", "probe_host", "scheduling", "stamp_source", "versions"]
 
 _SCHED_NAMES = {0: "SCHED_OTHER", 1: "SCHED_FIFO", 2: "SCHED_RR", 3: "SCHED_BATCH", 5: "SCHED_IDLE"}
 
 
+# What does not change while the process lives is looked up once: other calls of the same loop are
+# being paced while the header of the next one is made.
+@functools.cache
 def versions() -> dict[str, str]:
     """Return the versions that can move a measured number."""
     out = {"vakforge-probe": __version__, "python": platform.python_version()}
@@ -29,6 +34,7 @@ def versions() -> dict[str, str]:
     return out
 
 
+@functools.cache
 def probe_host() -> dict[str, Any]:
     """Return what kind of machine the probe runs on; no name, no address."""
     cpu = platform.processor() or platform.machine()
@@ -45,6 +51,13 @@ def probe_host() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "implementation": sys.implementation.name,
     }
+
+
+@functools.cache
+def stamp_source() -> str:
+    """Return what stamps arrivals on this machine: ``kernel``, or ``loop`` where it does not."""
+    with StampedSocket() as trial:
+        return "kernel" if trial.has_kernel_stamps else "loop"
 
 
 def scheduling() -> dict[str, Any]:
@@ -68,7 +81,7 @@ def header(
     repeat: int,
     order: int,
     monotonic_ns: int,
-    stamp_source: str,
+    is_virtual: bool,
     limits: Limits,
     hardware: dict[str, Any] | None,
     clips: list[dict[str, Any]],
@@ -100,7 +113,7 @@ def header(
             "wall_utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "monotonic_ns": monotonic_ns,
         },
-        "stamp_source": stamp_source,
+        "stamp_source": "virtual" if is_virtual else stamp_source(),
         "scheduling": scheduling(),
         "limits": asdict(limits),
         "redaction": "keep",

@@ -1,21 +1,26 @@
 """Who is called: an alias, where it listens, how it speaks, and secrets by reference only.
 
-A header's value may hold ``${env:NAME}`` or be ``file:PATH``; what that resolves to lives in this
-object alone, is masked in its `repr`, and is handed to the recorder so that it never reaches disk.
+A header's value or a URL may hold ``${env:NAME}``, and a header's value may be ``file:PATH``. What
+that resolves to lives in this object alone, is left out of its `repr`, and is handed to the
+recorder so that it never reaches disk.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import Field, JsonValue, RootModel
+from pydantic import AfterValidator, Field, JsonValue, RootModel
 
 from vakforge_probe.errors import ConfigError
+from vakforge_probe.protocol.registry import make_client
+from vakforge_probe.scenario.files import read_bounded
 from vakforge_probe.scenario.grammar import Strict
 from vakforge_probe.scenario.loader import load_model, top_level_keys
 from vakforge_probe.text import clean
@@ -32,13 +37,21 @@ __all__ = [
 ]
 
 _ENV = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_FILE = "file:"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_LOOKS_SECRET = re.compile(r"authorization|key|token|secret|password|cookie", re.IGNORECASE)
+_LOOKS_SECRET = re.compile(r"auth|key|token|secret|password|cookie|credential", re.IGNORECASE)
+_OWN_HEADERS = re.compile(
+    r"host|connection|upgrade|content-length|transfer-encoding|sec-websocket-.*", re.IGNORECASE
+)
+_MIN_SECRET = 8
+"""A shorter text turns up by chance in base64 audio, so that masking it would damage a capture."""
+_MAX_SECRET_BYTES = 16 * 1024
+_REFERENCE = "use ${env:NAME} or file:PATH"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target ready to be dialled; `label` is safe to show, `headers` are not."""
+    """A target ready to be dialled; `label` is safe to show, `url` and `headers` are not."""
 
     url: str = field(repr=False)
     label: str
@@ -50,15 +63,58 @@ class Target:
     hardware: dict[str, Any] | None = None
 
 
-class TargetEntry(Strict):
-    """One alias of ``targets.yaml``."""
+def _as_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss"):
+        raise ValueError("must be a ws:// or wss:// URL")
+    if not parts.hostname:
+        raise ValueError("the URL has no host")
+    if parts.port == 0:
+        raise ValueError("port 0 cannot be dialled")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("credentials do not belong in a URL; use a header")
+    return urlunsplit(parts._replace(fragment=""))
 
-    url: str
-    protocol: str = "openai-realtime"
+
+def _as_protocol(name: str) -> str:
+    try:
+        make_client(name)
+    except ConfigError as error:
+        near = f"; did you mean {error.nearest!r}?" if error.nearest else ""
+        raise ValueError(f"{error.message}{near}") from None
+    return name
+
+
+def _as_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, reference in headers.items():
+        _check_name(name)
+        if _LOOKS_SECRET.search(name) and not _is_reference(reference):
+            raise ValueError(
+                f"{name}: a secret is never written out: use ${{env:NAME}} or file:PATH"
+            )
+    return headers
+
+
+def _check_name(name: str) -> None:
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError("not a header's name")
+    if _OWN_HEADERS.fullmatch(name):
+        raise ValueError(f"{name}: belongs to the connection itself")
+
+
+def _is_reference(text: str) -> bool:
+    return text.startswith(_FILE) or _ENV.search(text) is not None
+
+
+class TargetEntry(Strict):
+    """One alias of ``targets.yaml``; `ca` and ``file:`` are looked for beside that file."""
+
+    url: Annotated[str, AfterValidator(_as_url)]
+    protocol: Annotated[str, AfterValidator(_as_protocol)] = "openai-realtime"
     model: str | None = None
-    headers: dict[str, str] = {}
+    headers: Annotated[dict[str, str], AfterValidator(_as_headers)] = Field(default_factory=dict)
     ca: str | None = None
-    hardware: dict[str, Any] | None = None
+    hardware: dict[str, JsonValue] | None = None
 
 
 class TargetsFile(Strict):
@@ -84,9 +140,35 @@ def load_targets(path: Path) -> dict[str, TargetEntry]:
     Raises
     ------
     ConfigError
-        If the file is not a valid targets file; names file, line and key.
+        If the file is not a valid targets file; names file, line and key, and never shows what a
+        URL or a header holds.
     """
-    return load_model(path, TargetsFile).targets
+    try:
+        entries = load_model(path, TargetsFile).targets
+    except ConfigError as error:
+        raise _discreet(error) from None
+    return {name: _beside(path, entry) for name, entry in entries.items()}
+
+
+def _discreet(error: ConfigError) -> ConfigError:
+    """Return `error` without what may be a secret."""
+    place = error.key or ""
+    if not re.search(r"\.(url|headers)\b", place):
+        return error
+    # The YAML reader quotes what it refuses; a checked header's message names the header only.
+    message = error.message
+    if ".headers." in place:
+        message = f"must be text in quotes, and for a secret {_REFERENCE}"
+    return ConfigError(message, file=error.file, line=error.line, key=place, nearest=error.nearest)
+
+
+def _beside(path: Path, entry: TargetEntry) -> TargetEntry:
+    headers = {
+        name: f"{_FILE}{path.parent / text.removeprefix(_FILE)}" if text.startswith(_FILE) else text
+        for name, text in entry.headers.items()
+    }
+    ca = None if entry.ca is None else str(path.parent / entry.ca)
+    return entry.model_copy(update={"headers": headers, "ca": ca})
 
 
 def resolve_target(
@@ -103,26 +185,30 @@ def resolve_target(
 
     Options given here win over the alias's own. `headers` are ``NAME=VALUE`` texts whose values
     refer to secrets by ``${env:NAME}`` or ``file:PATH``.
+
+    Raises
+    ------
+    ConfigError
+        If the alias is not known, the URL or a header cannot be used, or what is referred to is
+        not there.
     """
-    entry = (targets or {}).get(name)
-    if entry is None:
-        entry = _adhoc(name, targets)
-        label = _host_label(entry.url)
-    else:
-        label = name
-    url = _checked_url(entry.url)
-    named = {**entry.headers, **dict(parse_header(h) for h in headers)}
-    resolved: dict[str, str] = {}
+    entry, label = _entry(name, targets or {})
     secrets: set[str] = set()
-    for key, reference in named.items():
+    url, found = _from_environment("url", entry.url)
+    secrets |= _maskable("url", found)
+    resolved: dict[str, str] = {}
+    for key, reference in {**entry.headers, **dict(map(parse_header, headers))}.items():
         resolved[key], found = _resolve(key, reference)
         secrets |= found
-    if entry.ca is not None and ca is None:
-        ca = Path(entry.ca)
+    ca = ca or (None if entry.ca is None else Path(entry.ca))
+    if ca is not None:
+        _check_certificates(ca)
+    protocol = protocol or entry.protocol
+    make_client(protocol)
     return Target(
         url=url,
         label=label,
-        protocol=protocol or entry.protocol,
+        protocol=protocol,
         model=model or entry.model,
         headers=resolved,
         secrets=tuple(sorted(secrets, key=len, reverse=True)),
@@ -132,71 +218,96 @@ def resolve_target(
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """Split ``NAME=VALUE`` and check the name."""
+    """Split ``NAME=VALUE`` and check the name; an error shows nothing of the text."""
     name, equals, value = text.partition("=")
-    if not equals or not _HEADER_NAME.fullmatch(name.strip()):
-        raise ConfigError("a header is written NAME=VALUE", key="--header", value=name)
-    return name.strip(), value.strip()
+    name = name.strip()
+    if not equals or not _HEADER_NAME.fullmatch(name):
+        # Whoever writes "NAME: SECRET" must not find the secret in a log.
+        raise ConfigError("a header is written NAME=VALUE", key="--header")
+    try:
+        _as_headers({name: value.strip()})
+    except ValueError as error:
+        raise ConfigError(str(error), key="--header") from None
+    return name, value.strip()
 
 
-def _adhoc(name: str, targets: dict[str, TargetEntry] | None) -> TargetEntry:
-    if "://" in name:
-        return TargetEntry(url=name)
-    raise ConfigError(
-        "not a ws:// or wss:// URL and not an alias"
-        + (f"; known: {', '.join(sorted(targets))}" if targets else "; no targets file was given"),
-        key="--target",
-        value=name,
-    )
-
-
-def _checked_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss"):
+def _entry(name: str, targets: dict[str, TargetEntry]) -> tuple[TargetEntry, str]:
+    """Return what `name` stands for, and how it is called where anybody may read it."""
+    entry = targets.get(name)
+    if entry is not None:
+        return entry, clean(name, 100)
+    if "://" not in name:
+        near = difflib.get_close_matches(name, targets, 1)
+        known = f"; known: {', '.join(sorted(targets))}" if targets else "; no targets file given"
         raise ConfigError(
-            "this protocol needs a ws:// or wss:// URL", key="url", value=parts.scheme
+            f"neither a ws:// or wss:// URL nor an alias{known}",
+            key="--target",
+            value=name,
+            nearest=near[0] if near else None,
         )
     try:
-        has_host, _ = bool(parts.hostname), parts.port
+        url = _as_url(name)
     except ValueError as error:
-        raise ConfigError(f"bad port: {error}", key="url") from None
-    if not has_host:
-        raise ConfigError("the URL has no host", key="url")
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError("credentials do not belong in a URL; use a header", key="url")
-    return urlunsplit(parts._replace(fragment=""))
-
-
-def _host_label(url: str) -> str:
+        raise ConfigError(str(error), key="--target") from None
     # Path and query may carry tenants or keys; host and port are enough to tell targets apart.
-    return clean(urlsplit(url).netloc.rpartition("@")[2], 100)
+    return TargetEntry.model_construct(url=url), clean(urlsplit(url).netloc, 100)
+
+
+def _check_certificates(ca: Path) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca)
+    except OSError as error:
+        reason = "no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(f"not a file of certificates: {reason}", file=str(ca), key="ca") from None
 
 
 def _resolve(name: str, reference: str) -> tuple[str, set[str]]:
     """Return a header's value, and which parts of it are secret."""
-    if reference.startswith("file:"):
-        path = Path(reference.removeprefix("file:"))
-        try:
-            value = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the secret file: {error}", key=name) from None
-        return _safe_value(name, value), {value} - {""}
+    if reference.startswith(_FILE):
+        value = _read_secret(name, Path(reference.removeprefix(_FILE)))
+        found = {value}
+    else:
+        value, found = _from_environment(name, reference)
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError("the header's value holds control or non-ASCII characters", key=name)
+    return value, _maskable(name, found)
+
+
+def _read_secret(name: str, path: Path) -> str:
+    try:
+        value = read_bounded(path, _MAX_SECRET_BYTES).decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise ConfigError("the secret file is not text", file=str(path), key=name) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"cannot read the secret file: {reason}", file=str(path), key=name
+        ) from None
+    if not value:
+        raise ConfigError("the secret file is empty", file=str(path), key=name)
+    return value
+
+
+def _from_environment(name: str, reference: str) -> tuple[str, set[str]]:
+    """Return `reference` with every ``${env:NAME}`` replaced, and what they were replaced by."""
     found: set[str] = set()
 
-    def from_environment(match: re.Match[str]) -> str:
+    def value_of(match: re.Match[str]) -> str:
         value = os.environ.get(match[1])
-        if value is None:
-            raise ConfigError(f"environment variable {match[1]} is not set", key=name)
+        if not value:
+            state = "not set" if value is None else "empty"
+            raise ConfigError(f"environment variable {match[1]} is {state}", key=name)
         found.add(value)
         return value
 
-    value = _ENV.sub(from_environment, reference)
-    if not found and _LOOKS_SECRET.search(name):
-        raise ConfigError("a secret is never written out: use ${env:NAME} or file:PATH", key=name)
-    return _safe_value(name, value), found - {""}
+    return _ENV.sub(value_of, reference), found
 
 
-def _safe_value(name: str, value: str) -> str:
-    if any(ord(c) < 32 or ord(c) == 127 for c in value):
-        raise ConfigError("the header's value holds control characters", key=name)
-    return value
+def _maskable(name: str, found: set[str]) -> set[str]:
+    short = {value for value in found if len(value) < _MIN_SECRET}
+    if short and _LOOKS_SECRET.search(name):
+        raise ConfigError(
+            f"a secret of fewer than {_MIN_SECRET} characters cannot be kept out of a recording",
+            key=name,
+        )
+    return found - short
