@@ -84,6 +84,26 @@ def test_the_poll_that_reports_proves_nothing(
     assert bound_of_next_read(stamped) <= reported
 
 
+def test_a_poll_entered_after_the_arrival_is_no_bound(
+    selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
+) -> None:
+    stamped, plain = pair
+    selector.register(stamped, READ)
+    n_immediate = 0
+    for _ in range(50):
+        poll(selector)
+        plain.send(b"x")
+        sent = time.monotonic_ns()
+        is_immediate = poll(selector) == 1
+        while not is_immediate and not poll(selector):
+            pass
+        bound = bound_of_next_read(stamped)
+        if is_immediate:  # else the kernel was slow, and the poll has proven just that
+            n_immediate += 1
+            assert bound <= sent
+    assert n_immediate > 0
+
+
 def test_what_was_there_before_the_watch_began_has_only_the_sockets_birth_as_bound(
     selector: StampSelector, pair: tuple[StampedSocket, socket.socket]
 ) -> None:

@@ -336,7 +336,7 @@ def test_on_virtual_time_what_came_in_a_stall_is_known_to_lie_within_it() -> Non
         def data_received(self, data: bytes) -> None:
             read = read_of(self.transport)
             assert read is not None
-            stamps.append((read.inside().lo, read.inside().hi))
+            bounds.append((read.inside().lo, read.inside().hi))
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -358,9 +358,9 @@ def test_on_virtual_time_what_came_in_a_stall_is_known_to_lie_within_it() -> Non
         server.close()
         await server.wait_closed()
 
-    stamps: list[tuple[int, int]] = []
+    bounds: list[tuple[int, int]] = []
     run(main())
-    assert stamps == [(1_000, 1_300), (2_000, 2_300), (2_900, 2_900)]
+    assert bounds == [(1_000, 1_300), (2_000, 2_300), (2_900, 2_900)]
 
 
 def test_a_transport_without_stamps_has_no_read() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import selectors
 import socket
 import threading
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
+from vakforge_probe.net import virtual
 from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.virtual import VirtualLoop, VirtualTimeError, run
 
@@ -164,6 +167,66 @@ def test_a_reader_that_pauses_holds_the_writer_up_in_virtual_time() -> None:
         return loop.now_ns
 
     assert run(main()) == 1000 * MS
+
+
+def test_bytes_between_two_watched_sockets_are_under_way_until_received() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    writer = socket.create_connection(listener.getsockname())
+    reader, _ = listener.accept()
+    with listener, writer, reader, virtual._Wire() as wire:
+        for sock in (writer, reader):
+            sock.setblocking(False)
+            wire.register(sock, selectors.EVENT_READ)
+        assert not wire.under_way()
+        with pytest.raises(BlockingIOError):
+            fill(writer)  # part of it waits in the writer's kernel buffer
+        assert wire.under_way()
+        wire.unregister(reader)
+        assert not wire.under_way(), "nobody waits for it"
+        wire.register(reader, selectors.EVENT_READ)
+        assert wire.under_way()
+        while wire.under_way():
+            if wire.select(1):
+                reader.recv(1 << 20)
+
+
+def fill(sock: socket.socket) -> None:
+    """Write until the kernel takes no more."""
+    while True:
+        sock.send(bytes(1 << 20))
+
+
+def test_a_blocked_writer_is_waited_for_only_while_its_peer_reads() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    writer = socket.create_connection(listener.getsockname())
+    reader, _ = listener.accept()
+    with listener, writer, reader, virtual._Wire() as wire:
+        wire.register(writer, selectors.EVENT_WRITE)
+        assert not wire.under_way()
+        wire.register(reader, selectors.EVENT_READ)
+        assert wire.under_way()
+
+
+def test_a_connection_that_nobody_answers_fails_the_run_instead_of_jumping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(virtual, "_DELIVERY_GRACE_S", 0.05)
+
+    async def main() -> None:
+        loop = loop_now()
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+            for _ in range(8):  # fill the queue of connections that nobody accepts
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(listener.getsockname())
+            last = stack.enter_context(socket.socket())
+            last.setblocking(False)
+            async with asyncio.timeout(10):
+                await loop.sock_connect(last, listener.getsockname())
+
+    with pytest.raises(VirtualTimeError, match="did not deliver"):
+        run(main())
 
 
 def test_executors_are_refused() -> None:
