@@ -87,14 +87,24 @@ class ConfigError(ProbeError):
 
 
 class TargetError(ProbeError):
-    """The target failed in `phase`: resolve, connect, tls, handshake, ready, call or close."""
+    """The target failed.
+
+    Attributes
+    ----------
+    phase
+        resolve, connect, tls, handshake, ready, call or first_audio. Who raises it below the call
+        cannot always know; the call then sets it.
+    """
 
     kind = "target_error"
 
     def __init__(self, message: str, *, phase: str) -> None:
         self.phase = phase
         self.message = clean(message, 400)
-        super().__init__(f"{self.kind} in phase {phase}: {self.message}")
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.kind} in phase {self.phase}: {self.message}"
 
 
 class TargetRefused(TargetError):

@@ -308,9 +308,10 @@ class OpenAIRealtimeClient:
 
     def _on_error(self, message: dict[str, Any], at: Instant) -> list[Event]:
         code, text, about = read.error(message)
-        if self._s.is_ready or self._start is None:
+        if self._s.is_ready:
             return [ServerError(at=at, code=code, message=text)]
-        if self._may_fall_back and "unknown" in about and "param" in about:
+        is_too_new = "unknown" in about and "param" in about
+        if is_too_new and self._may_fall_back and self._start is not None:
             self._may_fall_back = False
             self._dialect = "beta"
             self._replies.append(self._session_update(self._start))

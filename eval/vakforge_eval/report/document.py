@@ -20,21 +20,35 @@ Row = Mapping[str, Any]
 
 _N_SAMPLES = 10
 _RELATIVE_LINK = re.compile(r"(?!/)(?!.*\.\.)[A-Za-z0-9._/-]{1,300}")
+_UNANSWERED = frozenset({Flag.NO_REPLY.value, Flag.CALL_FAILED.value})
 _INVALIDATING = frozenset(flag.value for flag in Flag if flag.invalidates)
 
 
-def _status(verdict: Row | None, summary: Sequence[Row]) -> dict[str, Any]:
+def _status(
+    verdict: Row | None, summary: Sequence[Row], turns: Sequence[Row], calls: Sequence[Row]
+) -> dict[str, Any]:
     """Return the verdict; nothing measured outranks whatever else was said."""
     given = dict(verdict or {"status": "valid"})
     reasons = list(given.get("reasons", []))
     measured = any(is_measured(cell) for row in summary for cell in row["systems"].values())
+    # That a call failed or was never answered is a number too, but none to be green about.
+    if turns:
+        measured &= any(map(_is_answered, turns))
+    elif calls:
+        measured &= not all(call.get("failure") for call in calls)
     return {"status": given["status"] if measured else "nothing_measured", "reasons": reasons}
+
+
+def _is_answered(turn: Row) -> bool:
+    return _UNANSWERED.isdisjoint(turn["flags"]) and any(
+        "value" in value for value in turn["metrics"].values()
+    )
 
 
 def _banners(status: Row, systems: Sequence[str], calls: Sequence[Row]) -> list[dict[str, Any]]:
     banners = []
     texts = {
-        "nothing_measured": "Nothing was measured: this report holds no number.",
+        "nothing_measured": "Nothing was measured: no turn of any call gave a number.",
         "invalid": "The measurement is not valid: its numbers must not be used (exit code 4).",
         "indeterminate": "The measurement is indeterminate: no verdict is given (exit code 4).",
     }
@@ -156,7 +170,7 @@ def build_document(
         raise ValueError(f"a report holds one or two systems, not {len(systems)}")
     if len({clean_text(name) for name in systems}) < len(systems):
         raise ValueError("the names of the two systems look the same")
-    status = _status(verdict, summary)
+    status = _status(verdict, summary, turns, calls)
     is_valid = status["status"] == "valid"
     judged = [judge(row, systems, is_valid=is_valid) for row in summary]
     sliced = [

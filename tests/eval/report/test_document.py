@@ -62,6 +62,26 @@ def test_cells_with_only_reasons_are_nothing_measured(inputs: Row) -> None:
     assert build_document(**inputs)["verdict"]["status"] == "nothing_measured"
 
 
+@pytest.mark.parametrize("flag", ["no_reply", "call_failed"])
+def test_turns_that_were_never_answered_are_nothing_measured(inputs: Row, flag: str) -> None:
+    for turn in inputs["turns"]:
+        turn["flags"] = [flag]
+    assert build_document(**inputs)["verdict"]["status"] == "nothing_measured"
+
+
+def test_turns_without_a_single_number_are_nothing_measured(inputs: Row) -> None:
+    for turn in inputs["turns"]:
+        turn["metrics"] = {"ttfa": {"undefined": "noise_too_high"}, "ttft": {"censored": 3.0}}
+    assert build_document(**inputs)["verdict"]["status"] == "nothing_measured"
+
+
+def test_calls_that_all_failed_before_a_turn_are_nothing_measured(inputs: Row) -> None:
+    inputs["turns"] = []
+    for call in inputs["calls"]:
+        call["failure"] = {"kind": "refused", "phase": "connect", "message": "no"}
+    assert build_document(**inputs)["verdict"]["status"] == "nothing_measured"
+
+
 def test_failed_calls_are_named_with_their_phase_and_counted(rebuild: Callable[..., Row]) -> None:
     failure = {"kind": "timeout", "phase": "handshake", "message": "no answer in 10 s"}
     calls = [

@@ -40,7 +40,7 @@ def test_a_report_of_nothing_still_has_six_sections_that_say_why(
     )
     text = to_markdown(empty)
     assert headings(text) == SECTIONS
-    assert "> **Nothing was measured: this report holds no number.**" in text
+    assert "> **Nothing was measured: no turn of any call gave a number.**" in text
     for reason in (
         "No metric has a number.",
         "No slice was scored.",
