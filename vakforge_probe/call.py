@@ -120,7 +120,7 @@ class Call:
         self._over: asyncio.Future[str] = loop.create_future()
         self._failure: ProbeError | None = None
         self._bug: Exception | None = None
-        self._phase = "handshake"
+        self._phase = "ready"
         self._cpu0, self._wall0 = time.process_time(), self._now()
         # Before the writer: what it refuses must leave nothing on the disk.
         self._shell = WebSocketShell(
@@ -215,7 +215,6 @@ class Call:
         TargetTimeout
             If the target takes longer than it may.
         """
-        self._phase = "ready"
         begun = self._now()
         script = self.plan.compiled.script
         self._conversation.perform(
@@ -299,9 +298,13 @@ class Call:
     # -- how it ends --------------------------------------------------------------------------
 
     def _fail(self, error: ProbeError) -> None:
-        if not self._over.done():
-            self._failure = error
-            self.stop("target_closed" if isinstance(error, TargetClosed) else "failure")
+        if self._over.done():
+            return
+        if isinstance(error, TargetError) and error.phase == "call":
+            # Whoever noticed it may not know that the session was not ready yet.
+            error.phase = self._phase
+        self._failure = error
+        self.stop("target_closed" if isinstance(error, TargetClosed) else "failure")
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do `work` of a callback while the call lives; what goes wrong in it ends the call.
