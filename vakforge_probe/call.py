@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vakforge_eval.timeline.events import (
+    AudioChunk,
     Closed,
     Event,
     Fault,
@@ -121,6 +122,7 @@ class Call:
         self._failure: ProbeError | None = None
         self._bug: Exception | None = None
         self._phase = "ready"
+        self._has_audio = False
         self._cpu0, self._wall0 = time.process_time(), self._now()
         # Before the writer: what it refuses must leave nothing on the disk.
         self._shell = WebSocketShell(
@@ -183,6 +185,7 @@ class Call:
             if await self._is_ready_in_time():
                 self._start_stream()
             await self._until_over()
+            self._note_muteness()
         except ProbeError as error:
             self._fail(error)
         except BaseException as error:
@@ -265,7 +268,7 @@ class Call:
         It takes no longer than `close_s` and the disk, and a capture must not be torn by whoever
         loses patience.
         """
-        closing = asyncio.ensure_future(self._close(self._over.result()))
+        closing = asyncio.ensure_future(self._close())
         cancelled: asyncio.CancelledError | None = None
         while not closing.done():
             try:
@@ -276,8 +279,10 @@ class Call:
             raise cancelled
         return closing.result()
 
-    async def _close(self, reason: str) -> CallOutcome:
+    async def _close(self) -> CallOutcome:
+        reason = self._over.result()
         if self._failure is not None:
+            reason = "target_closed" if isinstance(self._failure, TargetClosed) else "failure"
             self._writer.event({"type": "failure", **_facts_of(self._failure)})
         self._writer.event({"type": "self", **self._self_facts()})
         self._writer.event({"type": "call_ended", "at": self._now(), "reason": reason})
@@ -304,7 +309,19 @@ class Call:
             # Whoever noticed it may not know that the session was not ready yet.
             error.phase = self._phase
         self._failure = error
-        self.stop("target_closed" if isinstance(error, TargetClosed) else "failure")
+        self.stop("failure")
+
+    def _note_muteness(self) -> None:
+        """Make a call that went to its end without a sample from the target a failed one.
+
+        The user spoke and waited; a script that hangs up earlier proves nothing.
+        """
+        due = self._conversation.reply_due_ns
+        reason = self._over.result()
+        if self._has_audio or due is None or reason not in ("done", "hang_up", "budget"):
+            return
+        if reason != "hang_up" or self._now() >= due:
+            self._failure = TargetTimeout("no audio in the whole call", phase="first_audio")
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do `work` of a callback while the call lives; what goes wrong in it ends the call.
@@ -388,9 +405,12 @@ class Call:
                     excerpt=self._masked(event.excerpt),
                 )
             case ServerError(is_fatal=True):
+                said = ": ".join(filter(None, (event.code, event.message)))
                 raise TargetRefused(
-                    self._masked(f"{event.code}: {event.message}"), phase=self._phase
+                    self._masked(said or "an error without a reason"), phase=self._phase
                 )
+            case AudioChunk():
+                self._has_audio |= bool(event.data)
         if not self._over.done():
             self._conversation.on_event(event)
 

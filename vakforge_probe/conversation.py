@@ -92,6 +92,8 @@ class Conversation:
         self._commit_at: list[int] = []
         self._wake: Handle | None = None
         self._timers: set[Handle] = set()
+        self.reply_due_ns: int | None = None
+        """Until when the reply to the user's first turn may come; None before that is spoken."""
 
     def start(self, first_due_ns: int) -> None:
         """Begin the user's stream with frame 0 due at `first_due_ns`."""
@@ -119,6 +121,7 @@ class Conversation:
         while self._laid and self._laid[0][0] < end:
             start, fire = self._laid.pop(0)
             self._journal_step(fire, start, sent.before)
+            self._expect_reply(fire, start)
         while self._commit_at and self._commit_at[0] <= end:
             self._commit_at.pop(0)
             self.perform(CommitAudio())
@@ -176,6 +179,12 @@ class Conversation:
                 self._commit_at.append(start + (step.voiced[-1][1] if step.voiced else len(pcm)))
         self._laid.append((start, fire))
         self._laid.sort(key=lambda laid: laid[0])
+
+    def _expect_reply(self, fire: Fire, start: int) -> None:
+        step = self._compiled.script.steps[fire.step]
+        if self.reply_due_ns is None and step.kind in FLOOR_TAKING_KINDS:
+            spoken_ns = self.tape.spoken_ns(start + step.n_samples)
+            self.reply_due_ns = spoken_ns + round(step.reply_within_s * NS_PER_S)
 
     def _journal_step(self, fire: Fire, start: int | None, sent: int | None) -> None:
         self._journal(

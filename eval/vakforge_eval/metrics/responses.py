@@ -27,7 +27,7 @@ class Response:
     Attributes
     ----------
     messages, texts
-        Its audio messages and its non-empty pieces of text, in order of arrival.
+        Its messages that hold audio and its non-empty pieces of text, in order of arrival.
     ended, status
         When the server called it ended, and as what.
     cancelled
@@ -87,7 +87,9 @@ def collect_responses(
                 pass
     for piece in placed:
         response = _of(found, piece.audio.response_id)
-        response.messages.append(piece.audio)
+        # A message without a sample is no audio: it would make a late reply look early.
+        if len(piece.audio.pcm) or piece.audio.is_corrupt:
+            response.messages.append(piece.audio)
         response.n_played += piece.n_played
         response.is_cut = response.is_cut or piece.is_cut
     _note_cuts(timeline, found)

@@ -124,10 +124,10 @@ class TurnView:
             return gate
         if audible and any(s.is_start_corrupt for s in self.turn.reply):
             return Undefined(Reason.CORRUPT_AUDIO)
-        if audible and self.is_unheard:
-            return Undefined(Reason.NOT_AUDIBLE)
         if self.is_failed:
             return Undefined(Reason.CALL_FAILED)
+        if audible and self.is_unheard:
+            return Undefined(Reason.NOT_AUDIBLE)
         return Censored(self.watched_s)
 
     @property
