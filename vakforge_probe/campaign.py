@@ -7,21 +7,34 @@ a drift of the machine or the network falls on both alike.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from vakforge_eval.timeline.events import Event
 from vakforge_probe.call import Call, CallOutcome, CallPlan
-from vakforge_probe.errors import CaptureFault
+from vakforge_probe.errors import CaptureFault, ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.scenario.compile import Compiled, compile_scenario
 from vakforge_probe.scenario.loaded import LoadedScenario
 from vakforge_probe.target import Target
 
-__all__ = ["Progress", "System", "plan_campaign", "run_campaign"]
+__all__ = [
+    "Progress",
+    "System",
+    "new_folder",
+    "plan_campaign",
+    "run_campaign",
+    "systems_of",
+]
+
+_SYSTEM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_BASE = "base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,55 @@ class Progress:
     done: int = 0
     failed: int = 0
     running: dict[str, str] = field(default_factory=dict)
+
+
+def systems_of(target: Target, baseline: Target | None, name: str) -> list[System]:
+    """Return the system to probe, called `name`, after the baseline if there is one.
+
+    Raises
+    ------
+    ConfigError
+        If the name cannot be used.
+    """
+    if not _SYSTEM_NAME.fullmatch(name):
+        raise ConfigError("letters, digits, '.', '_' and '-', at most 40", key="--name", value=name)
+    if baseline is None:
+        return [System(name, target)]
+    if name == _BASE:
+        raise ConfigError("is the baseline's name", key="--name", value=name)
+    return [System(_BASE, baseline), System(name, target)]
+
+
+def new_folder(out: Path | None = None) -> Path:
+    """Make and return the empty folder of a run; ``runs/<UTC time>`` by default.
+
+    Raises
+    ------
+    ConfigError
+        If `out` is not empty, or cannot be made.
+    """
+    try:
+        if out is None:
+            return _free_folder()
+        out.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(out.iterdir())
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be made: {error.strerror}", key="--out", value=str(error.filename or out)
+        ) from None
+    if not is_empty:
+        raise ConfigError("the run's folder must be new or empty", key="--out", value=str(out))
+    return out
+
+
+def _free_folder() -> Path:
+    name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    for n in itertools.count(1):
+        folder = Path("runs") / (name if n == 1 else f"{name}-{n}")
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError("counting never ends")
 
 
 def plan_campaign(
@@ -143,6 +205,8 @@ async def run_campaign(
         A bug in a call or a callback, and a `ConfigError` that only dialling shows; the other calls
         have hung up and closed their captures then.
     """
+    if concurrency < 1:
+        raise ValueError(f"{concurrency} calls at once would never begin")
     run = _Run(plans, on_progress, on_event)
     stopping = asyncio.create_task(run.stop_when(stop)) if stop is not None else None
     try:
