@@ -79,9 +79,7 @@ class _Stage:
         rate = server.output_format[1]
         index = world.index if server.input_format[0] == "pcm_s16le" else ClipIndex(())
         self.ears = Ears(behaviour, index, server.input_format[1])
-        self.ledger = Ledger(
-            self.ears.tape, rate, note, is_continuous=behaviour.stream == "continuous"
-        )
+        self.ledger = Ledger(self.ears.tape, rate, note)
         self.speaker = make_speaker(
             behaviour, server, outbox, self.ledger, self.ears.tape, world.now_ns
         )

@@ -7,7 +7,7 @@ the probe's, so that an error in either shows.
 Definitions are those of the metrics of the same names, on the reply's audible samples:
 
 ``ttft``            user_end -> first text message of the reply
-``ttfa``            user_end -> first audio message (continuous stream: as ``ttfa_audible``)
+``ttfa``            user_end -> first audio message that carries the reply's response id
 ``ttfa_audible``    user_end -> first audible sample, arrival of its message + its offset there
 ``ttfa_heard``      user_end -> first audible sample, as a first-in-first-out player sounds it
 ``ttfs``            user_end -> start of the first stretch of speech >= 400 ms as heard, gaps
@@ -96,20 +96,10 @@ class Ledger:
     ----------
     note
         Takes each object of the log (without connection id).
-    is_continuous
-        The stream holds audio between responses too.
     """
 
-    def __init__(
-        self,
-        tape: Tape,
-        rate_hz: int,
-        note: Callable[[dict[str, Any]], None],
-        *,
-        is_continuous: bool,
-    ) -> None:
+    def __init__(self, tape: Tape, rate_hz: int, note: Callable[[dict[str, Any]], None]) -> None:
         self._tape, self._rate_hz, self._note = tape, rate_hz, note
-        self._is_continuous = is_continuous
         self._voiced: dict[str, tuple[Span, ...]] = {}
         self._texts: dict[str, Instant] = {}
         self._steps: list[AudioSent | Instant] = []
@@ -225,18 +215,18 @@ class Ledger:
     ) -> dict[str, int | None]:
         texts = [pick(self._texts[tag]) for tag in turn.tags if tag in self._texts]
         sent = self._sent(turn)
-        audible = [
+        # In the order of the audio: in a burst a later message may seem to begin earlier.
+        audible = (
             pick(s.at) + samples_to_ns(spans[0][0] - s.first, self._rate_hz)
             for s in sent
             if (spans := self._audible(s))
-        ]
+        )
         heard = self._stretches(turn, player)
-        first_audible = min(audible, default=None)
         long_enough = [a for a, b in heard if b - a >= SPEECH_NS]
         return {
             "ttft": min(texts, default=None),
-            "ttfa": first_audible if self._is_continuous else _first(pick(s.at) for s in sent),
-            "ttfa_audible": first_audible,
+            "ttfa": next((pick(s.at) for s in sent), None),
+            "ttfa_audible": next(audible, None),
             "ttfa_heard": heard[0][0] if heard else None,
             "ttfs": min(long_enough, default=None),
             "total_response": max((b for _, b in heard), default=None),
@@ -244,11 +234,11 @@ class Ledger:
 
     def _lateness(self, turn: Turn, player: Playout) -> dict[str, int]:
         """Return how late the agent was with the message that each mark stands on (ns)."""
-        texts = sorted(
-            (self._texts[t].at, self._text_late[t]) for t in turn.tags if t in self._texts
-        )
+        tags = [tag for tag in turn.tags if tag in self._texts]
+        text = min(tags, key=lambda tag: self._texts[tag].at, default=None)
         sent = self._sent(turn)
-        pieces = sorted(p for tag in turn.tags for p in self._heard(tag, player))
+        pieces = [p for tag in turn.tags for p in self._heard(tag, player)]
+        pieces.sort(key=lambda piece: piece[:2])
         stretches = self._stretches(turn, player)
         starts = [a for a, b in stretches if b - a >= SPEECH_NS][:1]
         stands_on = {
@@ -259,7 +249,7 @@ class Ledger:
             "total_response": [p[2] for p in pieces[-1:]],
         }
         late = {name: on[0].late_ns for name, on in stands_on.items() if on}
-        return late | {"ttft": late_ns for _, late_ns in texts[:1]}
+        return late if text is None else late | {"ttft": self._text_late[text]}
 
     def _sent(self, turn: Turn) -> list[AudioSent]:
         return [s for s in self._steps if isinstance(s, AudioSent) and s.tag in turn.tags]
@@ -321,10 +311,6 @@ def _at(instant: Instant) -> int:
 
 def _hi(instant: Instant) -> int:
     return instant.hi
-
-
-def _first(values: Iterable[int]) -> int | None:
-    return min(values, default=None)
 
 
 def _joined(spans: list[Span]) -> list[Span]:

@@ -4,8 +4,8 @@ The clock moves only in `VirtualLoop.advance` and when nothing is left to do at 
 no callback is ready, no socket is readable or writable, and no byte is under way between two
 sockets of this process. So whatever runs in the loop takes no time at all, and a run gives the
 same times each time. What arrives during an `advance` is known to lie within it, as on a real
-clock: see `VirtualLoop.empty_at`. A thread would take real time which the clock cannot see; therefore threads,
-executors, subprocesses and name look-ups are refused.
+clock: see `VirtualLoop.empty_at`. A thread would take real time which the clock cannot see;
+therefore threads, executors, subprocesses and name look-ups are refused.
 """
 
 from __future__ import annotations

@@ -110,6 +110,19 @@ def test_leading_silence_parts_first_message_from_first_audible_sample(
     assert seconds(turn, "ttfa_audible") < 0.521
 
 
+@pytest.mark.parametrize("knobs", [{"pacing": "burst"}, {"stream": "continuous"}])
+def test_first_audible_sample_keeps_its_place_in_its_message(
+    converse: Converse, hello: Any, knobs: dict[str, str]
+) -> None:
+    out = converse(hello, leading_silence=0.15, chunk="333", greeting_delay=0.0, **knobs)
+    (turn,) = out.turns
+    replies = [(at, data) for at, data, tag in out.caller.audio if tag is not None]
+    place = 3600 // 333
+    assert seconds(turn, "ttfa") * S == pytest.approx(replies[0][0] - user_end_ns(out), abs=2)
+    expected = replies[place][0] + 3600 % 333 * S // 24000 - user_end_ns(out)
+    assert seconds(turn, "ttfa_audible") * S == pytest.approx(expected, abs=2)
+
+
 def test_speech_stretch_skips_a_short_first_segment(converse: Converse, hello: Any) -> None:
     out = converse(
         hello, segments=2, segment_gap=0.6, say="backchannel", stop_delay="never", pacing="burst"
@@ -237,6 +250,23 @@ def test_lateness_of_the_agent_itself_is_logged(converse: Converse, hello: Any) 
 
     (turn,) = converse(stalled).turns
     assert 250 * MS < turn["late_ns"] <= 300 * MS
+    assert set(turn["marks_late_ns"]) == set(turn["microphone"])
+    assert max(turn["marks_late_ns"].values()) == 0, "no mark stands on what was late"
+
+
+def test_lateness_of_a_mark_is_that_of_its_message(converse: Converse, hello: Any) -> None:
+    async def stalled(caller: Any) -> None:
+        loop = caller.alarm._loop
+        # The reply is due 0.5 s after the end of the clip, at 1.1 s of the stream.
+        loop.call_later(1.55, loop.advance, 300 * MS)
+        await caller.play(hello)
+
+    (turn,) = converse(stalled, text_lead_ms=200).turns
+    late = turn["marks_late_ns"]
+    assert late.pop("ttft") == 0
+    assert late.pop("total_response") == 0
+    assert len(late) == 4
+    assert all(200 * MS < ns <= 300 * MS for ns in late.values())
 
 
 def test_continuous_stream_never_pauses_and_keeps_the_truth(converse: Converse, hello: Any) -> None:
