@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
-from websockets.frames import DATA_OPCODES, Frame, Opcode
+from websockets.frames import DATA_OPCODES, CloseCode, Frame
 from websockets.protocol import Event, State
 
 from vakforge_eval.timeline.instant import Instant
 from vakforge_probe.net.clock import now_ns_of
+from vakforge_probe.net.frames import FrameTally, MessageParts
 from vakforge_probe.net.stamps import ArrivalStamp, ReadStamp, read_of
 
 __all__ = ["AgentConnection"]
@@ -31,8 +32,8 @@ class AgentConnection(ServerConnection):
         super().__init__(*args, **kwargs)
         self._sink: Sink | None = None
         self._early: list[tuple[str | bytes, Instant]] = []
-        self._parts: list[bytes] = []
-        self._is_text = True
+        self._tally = FrameTally(is_masked=True)
+        self._parts = MessageParts()
         self._ended: list[str | bytes] = []
         self._is_last_ended = False
 
@@ -46,6 +47,8 @@ class AgentConnection(ServerConnection):
     def data_received(self, data: bytes) -> None:
         """Take what one read gave."""
         read = read_of(self.transport)
+        if self.protocol.state is not State.CONNECTING:
+            self._tally.feed(len(data))
         super().data_received(data)
         ended, self._ended = self._ended, []
         for i, message in enumerate(ended, start=1):
@@ -54,21 +57,24 @@ class AgentConnection(ServerConnection):
     def process_event(self, event: Event) -> None:
         """Put frames together to messages; the rest is the library's."""
         self._is_last_ended = False
+        if isinstance(event, Frame):
+            self._tally.take(event)
         if not isinstance(event, Frame) or event.opcode not in DATA_OPCODES:
             super().process_event(event)
             return
-        if event.opcode is not Opcode.CONT:
-            self._is_text, self._parts = event.opcode is Opcode.TEXT, []
-        self._parts.append(bytes(event.data))
-        if event.fin:
-            data, self._parts = b"".join(self._parts), []
-            self._ended.append(data.decode("utf-8", "replace") if self._is_text else data)
+        try:
+            message = self._parts.add(event)
+        except UnicodeDecodeError:
+            self.protocol.fail(CloseCode.INVALID_DATA, "not UTF-8")
+            return
+        if message is not None:
+            self._ended.append(message)
             self._is_last_ended = True
 
     def _arrival(self, read: ReadStamp | None, *, is_last: bool) -> Instant:
         if read is None:
             return Instant.exact(now_ns_of(self.loop)())
-        is_at_end = is_last and self._is_last_ended and not self.protocol.reader.buffer
+        is_at_end = is_last and self._is_last_ended and self._tally.is_at_boundary
         # Inside TLS a record may end in this read and still not end at its last byte.
         is_plain = self.transport.get_extra_info("ssl_object") is None
         stamp: ArrivalStamp = read.at_end() if is_at_end and is_plain else read.inside()
