@@ -39,7 +39,7 @@ FAULTS = (
 class Behaviour(BaseModel):
     """All knobs; frozen and strict."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     label: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,160}$")] = ""
     """The caller's name for this connection, kept in the truth log and nowhere else."""
@@ -76,9 +76,11 @@ class Behaviour(BaseModel):
     reply_length: Annotated[float, Field(gt=0, le=120)] | None = None
     """Voice in each reply; clips are joined and cut to it."""
     segments: int = Field(1, ge=1, le=20)
+    """Parts of each reply."""
     segment_gap: Seconds = 0.6
     """Silence between two segments, sent as samples."""
     leading_silence: Seconds = 0.0
+    """Silence before the voice, sent as samples."""
     level_dbfs: Dbfs | None = None
     """RMS of the voice; unset: as recorded."""
     noise_dbfs: Dbfs | None = None
@@ -86,6 +88,7 @@ class Behaviour(BaseModel):
     echo_db: Annotated[float, Field(ge=-60, le=0)] | None = None
     """Gain of the caller's own voice in the agent's stream."""
     echo_delay: Seconds = 0.12
+    """How much later than it came the caller's voice is in the stream."""
 
     stream: Literal["turn", "continuous"] = "turn"
     pacing: Annotated[str, Field(pattern=r"^(paced|burst|x[0-9]+(\.[0-9]+)?)$")] = "paced"
@@ -102,7 +105,9 @@ class Behaviour(BaseModel):
     """How much too fast the agent's sample clock runs."""
 
     greeting: bool = True
+    """Speak first."""
     greeting_delay: Seconds = 0.3
+    """From the session's configuration to the greeting."""
     own_backchannel: Seconds = 0.0
     """Say a backchannel each time the caller has spoken for so long (0: never)."""
     filler: bool = False
@@ -114,11 +119,13 @@ class Behaviour(BaseModel):
     transcript: bool = True
     """Send the recognised clip's text as transcript of the user."""
     tools: bool = True
+    """Call the tools that the client offers."""
     interrupt_response: bool = True
     """What the session says; without it clients do not flush on the caller's onset."""
     manual: bool = True
     """Whether a null turn detection is accepted."""
     dialect: Literal["auto", "ga", "beta"] = "auto"
+    """Whose event names are used; `auto`: those that the client asks for."""
 
     refuse: Annotated[int, Field(ge=400, le=599)] | None = None
     """HTTP status to refuse the handshake with."""
@@ -129,6 +136,7 @@ class Behaviour(BaseModel):
     abort_at: Seconds | None = None
     """Reset the connection so long after the caller's stream began."""
     fault: Literal[FAULTS] | None = None  # type: ignore[valid-type]
+    """What to do wrong, once in each connection."""
     fault_at: Seconds = 1.0
     """When the fault comes, from the caller's first frame; `odd_audio` is in the next reply."""
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import selectors
 import signal
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from vakforge_probe.agent.behaviour import Behaviour, parse_pairs
 from vakforge_probe.agent.server import serve
-from vakforge_probe.errors import ExitCode, ProbeFault
+from vakforge_probe.errors import ConfigError, ExitCode, ProbeFault
 from vakforge_probe.net.loop import new_event_loop
 from vakforge_probe.scenario.clips import data_root
 
@@ -25,16 +27,45 @@ __all__ = ["AgentProcess", "describe_settings", "run_agent"]
 _START_S = 20.0
 
 
-def describe_settings() -> str:
-    """Return all settings with their defaults, one a line."""
-    return "\n".join(
-        f"{name} = {field.default!r}" for name, field in Behaviour.model_fields.items()
-    )
+def describe_settings() -> list[dict[str, Any]]:
+    """Return all settings: ``name``, ``default`` and ``description``."""
+    return [
+        {
+            "name": name,
+            "default": field.default,
+            "description": " ".join((field.description or "").split()),
+        }
+        for name, field in Behaviour.model_fields.items()
+    ]
 
 
-def run_agent(host: str, port: int, settings: Sequence[str], truth: Path | None) -> ExitCode:
-    """Serve until SIGINT or SIGTERM; prints one JSON line with the URL once it listens."""
+def run_agent(
+    host: str,
+    port: int,
+    settings: Sequence[str],
+    truth: Path | None,
+    *,
+    certificate: tuple[Path, Path] | None = None,
+    on_ready: Callable[[str], None] = lambda url: None,
+) -> ExitCode:
+    """Serve until SIGINT or SIGTERM; prints one JSON line with the URL once it listens.
+
+    Parameters
+    ----------
+    settings
+        ``key=value`` texts.
+    certificate
+        Files of a certificate and its key, to speak TLS.
+    on_ready
+        Called with the URL before it is printed.
+
+    Raises
+    ------
+    ConfigError
+        If a setting, a file or the address cannot be used.
+    """
     behaviour = Behaviour().overridden(parse_pairs(settings))
+    tls = None if certificate is None else _server_tls(*certificate)
 
     async def go() -> ExitCode:
         loop = asyncio.get_running_loop()
@@ -49,12 +80,32 @@ def run_agent(host: str, port: int, settings: Sequence[str], truth: Path | None)
             (signal.SIGTERM, ExitCode.TERMINATED),
         ):
             loop.add_signal_handler(number, stop, code)
-        async with await serve(behaviour, host, port, truth, data_root() / "clips") as server:
+        clips = data_root() / "clips"
+        try:
+            server = await serve(behaviour, host, port, truth, clips, ssl=tls)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot be served: {error.strerror}", value=error.filename or f"{host}:{port}"
+            ) from None
+        async with server:
+            on_ready(server.url)
             print(json.dumps({"url": server.url}), flush=True)  # noqa: T201 - read by whoever waits
             return await stopped
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(go())
+
+
+def _server_tls(certificate: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        reason = "they are no pair" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(
+            f"certificate and key cannot be used: {reason}", file=str(certificate), key="tls"
+        ) from None
+    return context
 
 
 class AgentProcess:
@@ -67,7 +118,7 @@ class AgentProcess:
     """
 
     def __init__(self, *, truth: Path | None = None, settings: Mapping[str, object] = {}) -> None:
-        self._command = [sys.executable, "-m", "vakforge_probe", "agent", "--port", "0"]
+        self._command = [sys.executable, "-m", "vakforge_probe", "agent", "--port", "0", "--quiet"]
         if truth is not None:
             self._command += ["--truth", str(truth)]
         for key, value in settings.items():
@@ -83,8 +134,16 @@ class AgentProcess:
         return self._process.pid
 
     def __enter__(self) -> Self:
+        # A session of its own: Ctrl-C is for the probe, which hangs up while the agent still is
+        # there. Options meant for the user's own agent are not meant for this one.
+        own = {k: v for k, v in os.environ.items() if not k.startswith("VAKFORGE_PROBE_")}
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            self._command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=own,
+            start_new_session=True,
         )
         try:
             self.url = json.loads(self._first_line(self._process))["url"]

@@ -16,8 +16,9 @@ from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.clips import RATE_HZ, Pcm
 from vakforge_probe.agent.outbox import Letter, Outbox, Posted
+from vakforge_probe.agent.player import AudioSent
 from vakforge_probe.agent.tape import Tape
-from vakforge_probe.agent.truth import AudioSent, Ledger
+from vakforge_probe.agent.truth import Ledger
 from vakforge_probe.agent.voice import Encoder, Noise, Speech
 from vakforge_probe.protocol.openai_response import ResponseWriter
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer

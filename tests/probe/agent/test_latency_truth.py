@@ -123,6 +123,15 @@ def test_first_audible_sample_keeps_its_place_in_its_message(
     assert seconds(turn, "ttfa_audible") * S == pytest.approx(expected, abs=2)
 
 
+def test_a_short_sound_inside_the_callers_turn_is_no_reply(converse: Converse, hello: Any) -> None:
+    # agent/backchannel lasts 0.2 s, en/hello ends 1 s after it began.
+    (turn,) = converse(hello, early_talk=0.5, say="backchannel").turns
+    assert turn["rule"] == "early"
+    assert set(turn["microphone"].values()) == {None}
+    (turn,) = converse(hello, early_talk=0.1, say="backchannel").turns
+    assert seconds(turn, "ttfa_heard") == pytest.approx(-0.1, abs=1e-6)
+
+
 def test_speech_stretch_skips_a_short_first_segment(converse: Converse, hello: Any) -> None:
     out = converse(
         hello, segments=2, segment_gap=0.6, say="backchannel", stop_delay="never", pacing="burst"

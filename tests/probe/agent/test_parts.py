@@ -18,8 +18,8 @@ from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.clips import Clip, ClipStore
 from vakforge_probe.agent.dialogue import Dialogue
 from vakforge_probe.agent.outbox import Letter, Outbox
+from vakforge_probe.agent.player import AudioSent, Playout
 from vakforge_probe.agent.tape import Tape
-from vakforge_probe.agent.truth import AudioSent, Playout
 from vakforge_probe.agent.voice import Encoder, Noise, compose
 from vakforge_probe.errors import ConfigError
 
