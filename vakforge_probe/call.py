@@ -30,6 +30,7 @@ from vakforge_probe.errors import (
     ProbeFault,
     TargetClosed,
     TargetError,
+    TargetLimitExceeded,
     TargetProtocolError,
     TargetRefused,
     TargetTimeout,
@@ -398,6 +399,8 @@ class Call:
             case Ready() if not self._ready.done():
                 self._phase = "call"
                 self._ready.set_result(None)
+            case Fault(is_fatal=True, limit=str(limit)):
+                raise TargetLimitExceeded(event.what, phase=self._phase, limit=limit)
             case Fault(is_fatal=True):
                 raise TargetProtocolError(
                     self._masked(event.what),

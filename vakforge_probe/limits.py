@@ -21,12 +21,15 @@ class Limits:
     close_s: float = 2.0
     max_message_bytes: int = 16 * 1024 * 1024
     """OpenAI allows 15 MiB in one append; nothing sane is larger."""
+    max_control_bytes: int = 4 * 1024 * 1024
+    """Of a message that holds no audio: sessions, texts and tool arguments are far smaller."""
     max_write_buffer_bytes: int = 1024 * 1024
     """A peer that pings and never reads grows this without end."""
     max_ahead_s: float = 60.0
     """Audio queued beyond this is a flood, not speech."""
     max_audio_s: float = 1800.0
-    max_events: int = 500_000
+    max_events: int = 300_000
+    """Half an hour of audio in 10 ms messages is 180,000."""
     max_text_chars: int = 1_000_000
     max_responses: int = 1_000
     max_call_s: float = 1800.0

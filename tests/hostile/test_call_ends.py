@@ -21,48 +21,56 @@ async def first_turn_then_begin_the_second(peer: Any) -> None:
 
 def half_measured(judged: Any) -> None:
     """The first turn stands, the second one failed with the call."""
-    first, second = judged.document["turns"]
+    first, second = judged.turns
     assert first["flags"] == []
     assert first["metrics"]["ttfa"]["value"] > 0
     assert "call_failed" in second["flags"]
     assert second["metrics"]["total_response"] == {"undefined": "call_failed"}
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_a_goodbye_in_mid_reply_fails_the_call_and_keeps_what_was_measured(
-    bench: Any, code: int
-) -> None:
+def leaving_with(code: int) -> Any:
     async def leave(peer: Any) -> None:
         await first_turn_then_begin_the_second(peer)
         await peer.speak(0.2, "half")
         await peer.connection.close(code, "so long")
 
-    judged = bench.judge(leave)
-    failure = judged.failed("closed", "call")
-    assert f"code {code}" in failure.message
-    half_measured(judged)
-    (closed,) = judged.of("closed")
-    assert (closed["code"], closed["reason"], closed["by"]) == (code, "so long", "target")
+    return leave
 
 
-@pytest.mark.parametrize("how", ["no close frame", "reset", "half a frame", "half a fragment"])
-def test_a_connection_that_breaks_in_mid_reply_fails_the_call_with_1006(
-    bench: Any, how: str
-) -> None:
+def test_a_goodbye_in_mid_reply_fails_the_call_and_keeps_what_was_measured(bench: Any) -> None:
+    judged = bench.judge_all({f"{code}": leaving_with(code) for code in CODES})
+    for code in CODES:
+        one = judged[f"{code}"]
+        assert f"code {code}" in one.failed("closed", "call").message
+        half_measured(one)
+        (closed,) = one.of("closed")
+        assert (closed["code"], closed["reason"], closed["by"]) == (code, "so long", "target")
+
+
+def breaking(tail: bytes | None) -> Any:
     async def leave(peer: Any) -> None:
         await first_turn_then_begin_the_second(peer)
         await peer.audio(bytes(960), "half")  # a reply may begin with silence
         await asyncio.sleep(0.05)
-        if how == "reset":
+        if tail is None:
             peer.reset()
-            return
-        tail = {"half a frame": b"\x82\x7e\x10", "half a fragment": b"\x01\x04half"}
-        peer.bytes(tail.get(how, b""))
-        peer.connection.transport.close()
+        else:
+            peer.below(tail)
+            peer.connection.transport.close()
 
-    judged = bench.judge(leave)
-    assert "1006" in judged.failed("closed", "call").message
-    half_measured(judged)
+    return leave
+
+
+def test_a_connection_that_breaks_in_mid_reply_fails_the_call_with_1006(bench: Any) -> None:
+    tails = {
+        "no close frame": b"",
+        "reset": None,
+        "half a frame": b"\x82\x7e\x10",
+        "half a message": b"\x01\x04half",
+    }
+    for judged in bench.judge_all({n: breaking(tail) for n, tail in tails.items()}).values():
+        assert "1006" in judged.failed("closed", "call").message
+        half_measured(judged)
 
 
 def test_a_goodbye_while_a_tool_result_is_due_leaks_nothing(bench: Any) -> None:
@@ -76,17 +84,21 @@ def test_a_goodbye_while_a_tool_result_is_due_leaks_nothing(bench: Any) -> None:
     bench.judge(leave).failed("closed", "call")
 
 
+def leaving_after(seconds: float) -> Any:
+    async def leave(peer: Any) -> None:
+        await peer.open_session()
+        talking = asyncio.ensure_future(peer.healthy())
+        await asyncio.sleep(seconds)
+        talking.cancel()
+        await peer.connection.close(1011, "restart")
+
+    return leave
+
+
 def test_a_goodbye_at_every_moment_of_a_call_is_a_failed_call(bench: Any) -> None:
-    for tenths in range(0, 30, 7):
-
-        async def leave(peer: Any, after_s: float = tenths / 10) -> None:
-            await peer.open_session()
-            talking = asyncio.ensure_future(peer.healthy())
-            await asyncio.sleep(after_s)
-            talking.cancel()
-            await peer.connection.close(1011, "restart")
-
-        bench.judge(leave).failed("closed", "call")
+    judged = bench.judge_all({f"{n}": leaving_after(n / 7) for n in range(20)})
+    for one in judged.values():
+        one.failed("closed", "call")
 
 
 def test_a_target_that_leaves_after_the_last_answer_was_heard_took_nothing_away(
@@ -114,7 +126,7 @@ def test_a_mute_target_is_a_timeout_in_first_audio_and_every_turn_is_censored(be
 
 def never_answered(judged: Any) -> None:
     assert judged.document["verdict"]["status"] == "nothing_measured"
-    turns = judged.document["turns"]
+    turns = judged.turns
     assert len(turns) == 2
     for turn in turns:
         assert turn["flags"] == ["no_reply"]
@@ -163,15 +175,17 @@ async def _fails_every_response(peer: Any) -> None:
     await peer.listen()
 
 
-@pytest.mark.parametrize(
-    "behaviour",
-    [_hears_and_says_nothing, _writes_only, _sends_empty_audio, _fails_every_response],
-)
-def test_a_target_that_gives_signs_of_life_but_no_audio_is_mute(bench: Any, behaviour: Any) -> None:
-    judged = bench.judge(behaviour)
-    judged.failed("timeout", "first_audio")
-    assert judged.measured("ttfa") == []
-    assert judged.document["verdict"]["status"] == "nothing_measured"
+def test_a_target_that_gives_signs_of_life_but_no_audio_is_mute(bench: Any) -> None:
+    behaviours = (
+        _hears_and_says_nothing,
+        _writes_only,
+        _sends_empty_audio,
+        _fails_every_response,
+    )
+    for judged in bench.judge_all({b.__name__: b for b in behaviours}).values():
+        judged.failed("timeout", "first_audio")
+        assert judged.measured("ttfa") == []
+        assert judged.document["verdict"]["status"] == "nothing_measured"
 
 
 def test_a_mute_target_that_keeps_the_line_busy_ends_with_the_calls_budget(bench: Any) -> None:
@@ -198,7 +212,7 @@ def test_digital_silence_is_audio_that_nobody_hears(bench: Any) -> None:
 
     judged = bench.judge(whisper)
     assert judged.outcome.failure is None
-    for turn in judged.document["turns"]:
+    for turn in judged.turns:
         assert "not_audible" in turn["flags"]
         assert turn["metrics"]["ttfa_heard"] == {"undefined": "not_audible"}
 
@@ -212,7 +226,7 @@ def test_one_turn_without_an_answer_is_a_censored_turn_of_a_good_call(bench: Any
 
     judged = bench.judge(skip)
     judged.passed(n_replies=1)
-    assert judged.document["turns"][0]["metrics"]["ttfa"] == {"censored": 2.0}
+    assert judged.turns[0]["metrics"]["ttfa"] == {"censored": 2.0}
 
 
 def test_an_empty_message_ahead_of_the_audio_does_not_make_a_reply_early(bench: Any) -> None:

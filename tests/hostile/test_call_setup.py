@@ -41,17 +41,23 @@ def test_a_closed_port_is_refused_in_connect(bench: Any) -> None:
     assert judged.document["verdict"]["status"] == "nothing_measured"
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 429, 503])
-def test_an_http_refusal_names_its_status_and_phase(bench: Any, status: int) -> None:
+def refusal(status: int) -> Any:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         head = f"HTTP/1.1 {status} No\r\nRetry-After: 7\r\nContent-Length: 3\r\n\r\n"
         writer.write(head.encode() + b"no\n")
 
-    error = bench.judge(raw=refuse, within_s=0.0).failed("refused", "handshake")
-    assert isinstance(error, TargetRefused)
-    assert (error.status, error.retry_after) == (status, "7")
-    assert str(status) in error.message
+    return refuse
+
+
+def test_an_http_refusal_names_its_status_and_phase(bench: Any) -> None:
+    statuses = (401, 403, 404, 429, 503)
+    judged = bench.judge_all(raw={f"{s}": refusal(s) for s in statuses}, within_s=0.0)
+    for status in statuses:
+        error = judged[f"{status}"].failed("refused", "handshake")
+        assert isinstance(error, TargetRefused)
+        assert (error.status, error.retry_after) == (status, "7")
+        assert str(status) in error.message
 
 
 def test_a_target_that_never_answers_the_handshake_times_out_in_it(bench: Any) -> None:
@@ -78,39 +84,43 @@ def test_a_target_that_hangs_up_without_an_answer_is_refused(bench: Any) -> None
     bench.judge(raw=hang_up, within_s=0.0).failed("refused", "handshake")
 
 
-@pytest.mark.parametrize(
-    ("after", "kind", "phase"),
-    [
-        (b"", "closed", "ready"),
-        (b"\x88\x02\x03\xe8", "closed", "ready"),
-        (b"\x88\x02\x03\xf3", "closed", "ready"),
-        (b"\x81\x03abc", "protocol_error", "ready"),
-        (b"\x83\x00", "protocol_error", "ready"),
-        (b"\x82\x7f" + (2**62).to_bytes(8), "limit_exceeded", "ready"),
-    ],
-    ids=["gone", "close 1000", "close 1011", "no JSON", "reserved opcode", "huge frame"],
-)
-@pytest.mark.parametrize("is_together", [True, False], ids=["with the answer", "after it"])
-def test_what_goes_wrong_right_after_101_is_a_failure_of_becoming_ready(
-    bench: Any, after: bytes, kind: str, phase: str, is_together: bool
-) -> None:
+AFTER_101 = {
+    "gone": (b"", "closed"),
+    "close 1000": (b"\x88\x02\x03\xe8", "closed"),
+    "close 1011": (b"\x88\x02\x03\xf3", "closed"),
+    "no JSON": (b"\x81\x03abc", "protocol_error"),
+    "reserved opcode": (b"\x83\x00", "protocol_error"),
+    "huge frame": (b"\x82\x7f" + (2**62).to_bytes(8), "limit_exceeded"),
+}
+
+
+def misbehaviour(after: bytes, delay_s: float | None) -> Any:
     async def misbehave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answer = answer_to(await reader.readuntil(b"\r\n\r\n"))
-        if is_together:
+        if delay_s is None:
             writer.write(answer + after)
         else:
             writer.write(answer)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(delay_s)
             writer.write(after)
         if after:
             await stay(reader)
 
-    judged = bench.judge(raw=misbehave, within_s=0.1)
-    if is_together and not after:
-        assert judged.failure.phase in ("handshake", "ready")
-    else:
-        judged.failed(kind, phase)
-    assert {line["name"] for line in judged.of("phase")} >= {"resolve", "connect"}
+    return misbehave
+
+
+@pytest.mark.parametrize("delay_s", [None, 0.0, 0.1], ids=["with it", "at once", "later"])
+def test_what_goes_wrong_right_after_101_is_a_failure_of_becoming_ready(
+    bench: Any, delay_s: float | None
+) -> None:
+    judged = bench.judge_all(
+        raw={name: misbehaviour(after, delay_s) for name, (after, _) in AFTER_101.items()},
+        within_s=0.1,
+    )
+    for name, (_, kind) in AFTER_101.items():
+        judged[name].failed(kind, "ready")
+        phases = {line["name"] for line in judged[name].of("phase")}
+        assert phases == {"resolve", "connect", "handshake"}
 
 
 async def _mute(peer: Any) -> None:
@@ -134,30 +144,26 @@ async def _greets_before_ready(peer: Any) -> None:
     await peer.listen()
 
 
-@pytest.mark.parametrize("behaviour", [_mute, _created_only, _chatty, _greets_before_ready])
-def test_a_session_that_is_never_granted_times_out_in_ready(bench: Any, behaviour: Any) -> None:
-    judged = bench.judge(behaviour, within_s=bench.limits.ready_s)
-    judged.failed("timeout", "ready")
-    assert judged.timeline.ready is None
-    assert len(judged.timeline.stream) == 0
+def test_a_session_that_is_never_granted_times_out_in_ready(bench: Any) -> None:
+    behaviours = (_mute, _created_only, _chatty, _greets_before_ready)
+    judged = bench.judge_all({b.__name__: b for b in behaviours}, within_s=bench.limits.ready_s)
+    for one in judged.values():
+        one.failed("timeout", "ready")
+        assert one.timeline.ready is None
+        assert len(one.timeline.stream) == 0
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        {"type": "invalid_request_error", "code": "model_not_found", "message": "no such model"},
-        {"type": "invalid_request_error", "code": "invalid_api_key", "message": "bad key"},
-        {"code": 7, "message": {"a": 1}, "param": ["x"]},
-        "just words",
-        None,
-        {},
-    ],
-    ids=["model", "key", "wrong types", "text", "null", "empty"],
-)
-@pytest.mark.parametrize("is_before_update", [True, False], ids=["at once", "after the update"])
-def test_an_error_instead_of_a_session_is_a_refusal_in_ready(
-    bench: Any, error: Any, is_before_update: bool
-) -> None:
+ERRORS: dict[str, Any] = {
+    "model": {"type": "invalid_request_error", "code": "model_not_found", "message": "none such"},
+    "key": {"type": "invalid_request_error", "code": "invalid_api_key", "message": "bad key"},
+    "wrong types": {"code": 7, "message": {"a": 1}, "param": ["x"]},
+    "text": "just words",
+    "null": None,
+    "empty": {},
+}
+
+
+def erring(error: Any, *, is_before_update: bool) -> Any:
     async def refuse(peer: Any) -> None:
         if not is_before_update:
             await peer.say("session.created", session={"type": "realtime"})
@@ -165,12 +171,22 @@ def test_an_error_instead_of_a_session_is_a_refusal_in_ready(
         await peer.say("error", error=error)
         await peer.listen()
 
-    judged = bench.judge(refuse, within_s=bench.limits.ready_s)
-    failure = judged.failed("refused", "ready")
-    assert "None" not in failure.message
-    if isinstance(error, dict) and isinstance(error.get("code"), str):
-        assert error["code"] in failure.message
-        assert error["message"] in failure.message
+    return refuse
+
+
+@pytest.mark.parametrize("is_before_update", [True, False], ids=["at once", "after the update"])
+def test_an_error_instead_of_a_session_is_a_refusal_in_ready(
+    bench: Any, is_before_update: bool
+) -> None:
+    judged = bench.judge_all(
+        {n: erring(e, is_before_update=is_before_update) for n, e in ERRORS.items()}, within_s=0.1
+    )
+    for name, one in judged.items():
+        failure = one.failed("refused", "ready")
+        assert "None" not in failure.message
+        if name in ("model", "key"):
+            assert ERRORS[name]["code"] in failure.message
+            assert ERRORS[name]["message"] in failure.message
 
 
 def test_an_error_and_a_goodbye_at_once_still_say_why(bench: Any) -> None:

@@ -58,6 +58,7 @@ from vakforge_probe.protocol.base import (
     Wire,
 )
 from vakforge_probe.protocol.strict import (
+    LimitExceeded,
     StrictError,
     decode_base64,
     dump,
@@ -75,7 +76,7 @@ _SAMPLE_BYTES = {"pcm_s16le": 2}
 
 @dataclass(slots=True)
 class _Response:
-    """What is known of one response."""
+    """What is known of one response; `n_bytes` counts its linear PCM."""
 
     n_bytes: int = 0
     is_over: bool = False
@@ -257,11 +258,14 @@ class OpenAIRealtimeClient:
             return []
         try:
             message = parse_object(data, self.limits.max_message_bytes)
+            if len(data) > self.limits.max_control_bytes and not _is_audio(message):
+                raise LimitExceeded("max_control_bytes")
             events = self._dispatch(message, at)
             self._count(events)
         except StrictError as error:
             self._s.is_dead = True
-            return [Fault(at=at, what=error.what, excerpt=excerpt(data))]
+            limit = error.limit if isinstance(error, LimitExceeded) else None
+            return [Fault(at=at, what=error.what, excerpt=excerpt(data), limit=limit)]
         return events
 
     def _dispatch(self, message: dict[str, Any], at: Instant) -> list[Event]:
@@ -283,14 +287,17 @@ class OpenAIRealtimeClient:
             if isinstance(event, TextDelta | UserTranscript):
                 counts.text_chars += len(event.text)
         if counts.events > limits.max_events:
-            raise StrictError("limit exceeded: max_events")
+            raise LimitExceeded("max_events")
         if counts.text_chars > limits.max_text_chars:
-            raise StrictError("limit exceeded: max_text_chars")
+            raise LimitExceeded("max_text_chars")
 
     def _on_session(self, message: dict[str, Any], at: Instant) -> list[Event]:
         sessions.update_effective(self._s.session, read.mapping(message, "session"))
         self._apply_session()
-        if message["type"] != "session.updated" or self._s.is_ready:
+        if message["type"] != "session.updated":
+            return []
+        self._check_formats()
+        if self._s.is_ready:
             return []
         self._s.is_ready = True
         return [Ready(at=at, session=self._s.session)]
@@ -304,7 +311,18 @@ class OpenAIRealtimeClient:
             manual_commit=detection is None,
             transcripts=sessions.has_transcription(self._s.session),
         )
-        self._agent_format = sessions.output_format(self._s.session) or self._agent_format
+        spoken = names.codec_of_format(sessions.stated_format(self._s.session, "output"))
+        self._agent_format = spoken or self._agent_format
+
+    def _check_formats(self) -> None:
+        """Refuse a session in which one side would hear noise where the other one speaks."""
+        heard = sessions.stated_format(self._s.session, "input")
+        asked = (self.user_audio.codec, self.user_audio.rate_hz)
+        if heard is not None and names.codec_of_format(heard) != asked:
+            raise StrictError(f"the session takes other audio than {asked[0]} at {asked[1]} Hz")
+        spoken = sessions.stated_format(self._s.session, "output")
+        if spoken is not None and names.codec_of_format(spoken) is None:
+            raise StrictError("the session gives audio of an unknown format")
 
     def _on_error(self, message: dict[str, Any], at: Instant) -> list[Event]:
         code, text, about = read.error(message)
@@ -338,13 +356,14 @@ class OpenAIRealtimeClient:
         return self._transcript(text, item_id, at)
 
     def _on_transcript_updated(self, message: dict[str, Any], at: Instant) -> list[Event]:
-        return self._transcript(read.text(message, "transcript"), message.get("item_id"), at)
+        item_id = read.optional(message, "item_id")
+        return self._transcript(read.text(message, "transcript"), item_id, at)
 
-    def _transcript(self, text: str, item_id: object, at: Instant) -> list[Event]:
-        key = item_id if isinstance(item_id, str) else ""
+    def _transcript(self, text: str, item_id: str | None, at: Instant) -> list[Event]:
+        key = item_id or ""
         self._refuse_many(self._s.transcripts)
         self._s.transcripts[key] = text
-        return [UserTranscript(at=at, text=text, item_id=key or None)]
+        return [UserTranscript(at=at, text=text, item_id=item_id)]
 
     def _on_transcript_completed(self, message: dict[str, Any], at: Instant) -> list[Event]:
         item_id = read.optional(message, "item_id")
@@ -361,7 +380,7 @@ class OpenAIRealtimeClient:
     def _response(self, response_id: str) -> _Response:
         if response_id not in self._s.responses:
             if len(self._s.responses) >= self.limits.max_responses:
-                raise StrictError("limit exceeded: max_responses")
+                raise LimitExceeded("max_responses")
             self._s.responses[response_id] = _Response()
         return self._s.responses[response_id]
 
@@ -374,7 +393,7 @@ class OpenAIRealtimeClient:
     def _refuse_many(self, known: Sized) -> None:
         # Some servers use several items a response; more than this is no conversation.
         if len(known) >= 16 * self.limits.max_responses:
-            raise StrictError("limit exceeded: max_responses")
+            raise LimitExceeded("max_responses")
 
     def _on_text(self, message: dict[str, Any], at: Instant) -> list[Event]:
         return [
@@ -391,18 +410,19 @@ class OpenAIRealtimeClient:
         response_id = read.optional(message, "response_id")
         item_id = read.optional(message, "item_id")
         codec, rate = self._agent_format
-        stated = message.get("sample_rate_hz")
-        if type(stated) is int and 8000 <= stated <= 96000:
-            rate = stated
+        stated = message.get("sample_rate_hz", rate)
+        if type(stated) is not int or not names.MIN_RATE_HZ <= stated <= names.MAX_RATE_HZ:
+            raise StrictError("sample_rate_hz is not a usable rate")
+        rate = stated
         bytes_per_s = rate * _SAMPLE_BYTES.get(codec, 1)
-        if response_id is not None:
+        if response_id is not None and codec in _SAMPLE_BYTES:
             self._response(response_id).n_bytes += len(data)
         if item_id is not None:
             item = self._item(item_id)
             item.n_bytes, item.bytes_per_s = item.n_bytes + len(data), bytes_per_s
         self._s.counts.audio_s += len(data) / bytes_per_s
         if self._s.counts.audio_s > self.limits.max_audio_s:
-            raise StrictError("limit exceeded: max_audio_s")
+            raise LimitExceeded("max_audio_s")
         return [
             AudioChunk(
                 at=at,
@@ -463,7 +483,7 @@ class OpenAIRealtimeClient:
                 call_id=call_id,
                 name=read.required({"name": name}, "name"),
                 arguments=arguments,
-                response_id=response_id if isinstance(response_id, str) else None,
+                response_id=read.optional({"response_id": response_id}, "response_id"),
             )
         ]
 
@@ -481,7 +501,7 @@ class OpenAIRealtimeClient:
             events.append(Usage(at=at, response_id=response_id, usage=usage))
         known = self._response(response_id)
         # A cancelled response is cut wherever it stood; only a whole one must hold whole samples.
-        if status == "completed" and known.n_bytes % _SAMPLE_BYTES.get(self._agent_format[0], 1):
+        if status == "completed" and known.n_bytes % _SAMPLE_BYTES["pcm_s16le"]:
             raise StrictError("audio of a response ends inside a sample")
         if known.is_over:
             return events
@@ -498,6 +518,11 @@ class OpenAIRealtimeClient:
 
 
 _CREATE = dump({"type": "response.create"})
+
+
+def _is_audio(message: dict[str, Any]) -> bool:
+    return message.get("type") in ("response.output_audio.delta", "response.audio.delta")
+
 
 _Handler = Callable[[OpenAIRealtimeClient, dict[str, Any], Instant], list[Event]]
 _C = OpenAIRealtimeClient

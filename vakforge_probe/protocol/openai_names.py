@@ -13,6 +13,8 @@ __all__ = [
     "CLIENT_TYPES",
     "GA_OF_BETA",
     "IGNORED_SERVER_TYPES",
+    "MAX_RATE_HZ",
+    "MIN_RATE_HZ",
     "Dialect",
     "audio_format",
     "beta_name",
@@ -81,6 +83,8 @@ IGNORED_SERVER_TYPES = frozenset(
 )
 """Known messages of a server that tell nothing a metric needs."""
 
+MIN_RATE_HZ, MAX_RATE_HZ = 8_000, 96_000
+
 _FORMATS = {
     "pcm_s16le": ("audio/pcm", "pcm16", 24000),
     "pcmu": ("audio/pcmu", "g711_ulaw", 8000),
@@ -107,14 +111,18 @@ def audio_format(codec: str, dialect: Dialect) -> str | dict[str, Any]:
 
 
 def codec_of_format(value: object) -> tuple[str, int] | None:
-    """Return (codec, rate in Hz) of a session's format in either form, None if it is not known."""
+    """Return (codec, rate in Hz) of a session's format in either form, None if it is not known.
+
+    Linear PCM may have any rate that one can listen to, G.711 only its own.
+    """
     name, rate = value, None
     if isinstance(value, dict):
         name, rate = value.get("type"), value.get("rate")
     for codec, (ga, beta, default) in _FORMATS.items():
         if name in (ga, beta):
-            is_rate = codec == "pcm_s16le" and type(rate) is int and 8000 <= rate <= 96000
-            return codec, rate if is_rate and rate is not None else default
+            rates = range(MIN_RATE_HZ, MAX_RATE_HZ + 1) if codec == "pcm_s16le" else (default,)
+            rate = default if rate is None else rate
+            return (codec, rate) if type(rate) is int and rate in rates else None
     return None
 
 

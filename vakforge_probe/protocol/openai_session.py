@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Literal
 
 from vakforge_probe.protocol.base import SessionConfig
 from vakforge_probe.protocol.openai_names import (
     Dialect,
     audio_format,
-    codec_of_format,
     is_beta_session,
     is_ga_session,
 )
 
-__all__ = ["has_transcription", "merge", "output_format", "request", "update_effective"]
+__all__ = ["has_transcription", "merge", "request", "stated_format", "update_effective"]
 
 
 def request(config: SessionConfig, codec: str, dialect: Dialect) -> dict[str, Any]:
@@ -62,13 +61,15 @@ def _set(obj: dict[str, Any], key: str, value: object) -> None:
 
 
 def merge(into: dict[str, Any], new: dict[str, Any]) -> None:
-    """Merge `new` into `into`, objects key by key; a stated null replaces what was there.
+    """Merge `new` into `into`, objects key by key; null and a format replace what was there.
 
     Copies of the protocol answer a ``session.update`` with only what changed.
     """
     for key, value in new.items():
         old = into.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
+        # The rate of the old format says nothing of a new one.
+        is_whole = key == "format" and isinstance(value, dict) and "type" in value
+        if isinstance(old, dict) and isinstance(value, dict) and not is_whole:
             merge(old, value)
         else:
             into[key] = copy.deepcopy(value)
@@ -87,10 +88,10 @@ def update_effective(known: dict[str, Any], told: dict[str, Any]) -> None:
     merge(known, told)
 
 
-def output_format(session: dict[str, Any]) -> tuple[str, int] | None:
-    """Return (codec, rate in Hz) of the agent's audio, None when the session does not say."""
-    nested = _nested(session, "output").get("format")
-    return codec_of_format(nested if nested is not None else session.get("output_audio_format"))
+def stated_format(session: dict[str, Any], side: Literal["input", "output"]) -> object:
+    """Return the audio format that a session states for one side, None when it does not say."""
+    nested = _nested(session, side).get("format")
+    return nested if nested is not None else session.get(f"{side}_audio_format")
 
 
 def has_transcription(session: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from vakforge_probe.text import clean
 
-__all__ = ["StrictError", "decode_base64", "dump", "excerpt", "parse_object"]
+__all__ = ["LimitExceeded", "StrictError", "decode_base64", "dump", "excerpt", "parse_object"]
 
 EXCERPT_CHARS = 200
 MAX_NUMBER_CHARS = 64
@@ -28,6 +28,14 @@ class StrictError(ValueError):
 
     def __init__(self, what: str) -> None:
         self.what = what
+        super().__init__(what)
+
+
+class LimitExceeded(StrictError):
+    """The peer sent more than `limit`, a field of `Limits`, allows."""
+
+    def __init__(self, limit: str, what: str = "more than a call may cost") -> None:
+        self.limit = limit
         super().__init__(what)
 
 
@@ -48,7 +56,7 @@ def parse_object(data: str | bytes, max_bytes: int) -> dict[str, Any]:
         infinite number, an overlong number, a lone surrogate or a key twice.
     """
     if len(data) > max_bytes:
-        raise StrictError(f"message longer than {max_bytes} bytes")
+        raise LimitExceeded("max_message_bytes", f"message longer than {max_bytes} bytes")
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         obj = _DECODER.decode(text)
@@ -78,10 +86,11 @@ def decode_base64(text: object, max_bytes: int) -> bytes:
     if not isinstance(text, str):
         raise StrictError("base64 field is not a string")
     if len(text) > max_bytes * 4 // 3 + 4:
-        raise StrictError(f"base64 longer than {max_bytes} bytes")
+        raise LimitExceeded("max_message_bytes", f"base64 longer than {max_bytes} bytes")
     try:
         # The strict mode still takes surplus padding behind whole groups.
-        data = binascii.a2b_base64(text, strict_mode=True) if len(text) % 4 == 0 else None
+        is_whole = len(text) % 4 == 0 and not text.endswith("===")
+        data = binascii.a2b_base64(text, strict_mode=True) if is_whole else None
     except ValueError:
         data = None
     if data is None:

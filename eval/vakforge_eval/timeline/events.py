@@ -215,11 +215,15 @@ class Closed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(Event):
-    """The peer broke the protocol. The codec is in a terminal state after `is_fatal`."""
+    """The peer broke the protocol. The codec is in a terminal state after `is_fatal`.
+
+    `limit` names the cap that it exceeded, if that is what it did.
+    """
 
     TYPE: ClassVar[str] = "fault"
     what: str = ""
     excerpt: str = ""
+    limit: str | None = None
     is_fatal: bool = True
 
 

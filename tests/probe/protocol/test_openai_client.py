@@ -170,9 +170,8 @@ class TestSession:
             ({"audio": {"output": {"format": {"type": "audio/pcmu"}}}}, ("pcmu", 8000)),
             ({"audio": {"output": {"format": {"type": "audio/pcm", "rate": 16000}}}},
              ("pcm_s16le", 16000)),
-            ({"audio": {"output": {"format": {"type": "audio/pcm", "rate": -5}}}},
-             ("pcm_s16le", 24000)),
-            ({"audio": {"output": {"format": "flac"}}}, ("pcm_s16le", 24000)),
+            ({"audio": {"output": {"format": {"type": "audio/pcm"}}}}, ("pcm_s16le", 24000)),
+            ({"audio": {"output": {}}}, ("pcm_s16le", 24000)),
         ],
     )  # fmt: skip
     def test_agent_audio_is_what_the_session_says(
@@ -182,6 +181,32 @@ class TestSession:
         (chunk,) = ready(session).receive(json.dumps(message), AT)
         assert isinstance(chunk, AudioChunk)
         assert (chunk.codec, chunk.rate_hz) == codec_and_rate
+
+    @pytest.mark.parametrize(
+        "form",
+        ["flac", 7, [], {}, {"type": "audio/opus"}]
+        + [{"type": "audio/pcm", "rate": r} for r in (-5, 0, 4000, 1e5, 24000.5, "24000", True)]
+        + [{"type": "audio/pcmu", "rate": 16000}],
+    )
+    @pytest.mark.parametrize("side", ["input", "output"])
+    def test_a_session_with_audio_that_one_side_cannot_hear_is_refused(
+        self, form: object, side: str
+    ) -> None:
+        codec = OpenAIRealtimeClient("ga")
+        codec.send(StartSession(SessionConfig()))
+        (event,) = tell(codec, type="session.updated", session={"audio": {side: {"format": form}}})
+        assert isinstance(event, Fault)
+
+    @pytest.mark.parametrize("form", ["g711_ulaw", {"type": "audio/pcm", "rate": 16000}])
+    def test_a_session_that_hears_the_user_in_another_format_is_refused(self, form: Any) -> None:
+        codec = OpenAIRealtimeClient("beta")
+        codec.send(StartSession(SessionConfig()))
+        (event,) = tell(codec, type="session.updated", session={"input_audio_format": form})
+        assert isinstance(event, Fault)
+
+    def test_what_a_session_states_before_it_is_asked_does_not_matter(self) -> None:
+        codec = OpenAIRealtimeClient("ga")
+        assert tell(codec, type="session.created", session={"output_audio_format": "opus"}) == []
 
 
 class TestSending:
@@ -309,12 +334,17 @@ class TestReceiving:
         assert isinstance(chunk, AudioChunk)
         assert chunk.response_id is None
 
-    def test_rate_stated_beside_the_audio_is_trusted_within_reason(self) -> None:
-        for stated, used in ((16000, 16000), (1, 24000), ("16000", 24000)):
-            (chunk,) = tell(ready(), type="response.output_audio.delta", delta="AAAA",
-                            sample_rate_hz=stated)  # fmt: skip
-            assert isinstance(chunk, AudioChunk)
-            assert chunk.rate_hz == used
+    def test_rate_stated_beside_the_audio_is_trusted_or_refused(self) -> None:
+        def deltas(stated: object) -> list[Event]:
+            return tell(ready(), type="response.output_audio.delta", delta="AAAA",
+                        sample_rate_hz=stated)  # fmt: skip
+
+        (chunk,) = deltas(16000)
+        assert isinstance(chunk, AudioChunk)
+        assert chunk.rate_hz == 16000
+        for stated in (1, "16000", True, 24000.5, None, 10**9):
+            (fault,) = deltas(stated)
+            assert isinstance(fault, Fault)
 
     def test_response_told_over_twice_ends_once(self) -> None:
         codec = ready()
@@ -393,7 +423,7 @@ def test_no_data_ever_raises(data: bytes | str) -> None:
 
 
 class TestLimits:
-    def faults(self, codec: OpenAIRealtimeClient) -> list[str]:
+    def faults(self, codec: OpenAIRealtimeClient) -> list[str | None]:
         out = []
         for n in range(60):
             for message in (
@@ -403,7 +433,7 @@ class TestLimits:
                  "delta": base64.b64encode(bytes(480)).decode()},
             ):  # fmt: skip
                 events = codec.receive(json.dumps(message), AT)
-                out += [e.what for e in events if isinstance(e, Fault)]
+                out += [e.limit for e in events if isinstance(e, Fault)]
         return out
 
     @pytest.mark.parametrize(
@@ -413,12 +443,17 @@ class TestLimits:
             (Limits(max_text_chars=50), "max_text_chars"),
             (Limits(max_responses=50), "max_responses"),
             (Limits(max_audio_s=0.3), "max_audio_s"),
-            (Limits(max_responses=50, max_message_bytes=100), "100 bytes"),
+            (Limits(max_responses=50, max_message_bytes=100), "max_message_bytes"),
+            (Limits(max_control_bytes=66), "max_control_bytes"),
         ],
     )
     def test_each_cap_is_hit_and_named_once(self, limits: Limits, name: str) -> None:
-        (what,) = self.faults(ready(limits=limits))
-        assert name in what
+        assert self.faults(ready(limits=limits)) == [name]
+
+    def test_a_message_with_audio_may_be_larger_than_others(self) -> None:
+        codec = ready(limits=Limits(max_control_bytes=100))
+        delta(codec, bytes(300))
+        assert not any(isinstance(event, Fault) for event in done(codec))
 
     def test_within_the_caps_nothing_happens(self) -> None:
         assert self.faults(ready()) == []
