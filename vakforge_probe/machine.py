@@ -1,34 +1,51 @@
-"""A short examination of the machine that the probe runs on."""
+"""A short examination of the machine that the probe runs on: can it measure, and how well."""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata, util
+from importlib import metadata
+from pathlib import Path
 from typing import Any, Literal
 
 from vakforge_probe.header import probe_host, scheduling, versions
 from vakforge_probe.limits import Limits
-from vakforge_probe.net.alarm import Alarm
-from vakforge_probe.net.loop import new_event_loop
-from vakforge_probe.net.stamps import ClockMap, StampedSocket
+from vakforge_probe.loopback import StampTrial, try_alarm, try_stamps
+from vakforge_probe.net.pacer import MAX_LATE_NS
+from vakforge_probe.net.stamps import ClockMap
 from vakforge_probe.text import clean
 
 __all__ = ["Finding", "examine"]
 
-_TICK_NS = 2_000_000
-_TICKS = 300
-_LATE_NS = 10_000_000
-"""A frame later than this spoils its turn, so a machine whose p99 is worse cannot measure."""
+_CALL_BYTES_PER_S = 2 * 24_000 * 2 * 4 // 3
+"""A capture of both directions at 24 kHz, 16 bit, in base64."""
+_LIBRARIES = (
+    "jinja2",
+    "jsonschema",
+    "numpy",
+    "pydantic",
+    "pyyaml",
+    "rich",
+    "scipy",
+    "soundfile",
+    "soxr",
+    "typer",
+    "webrtcvad-wheels",
+    "websockets",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the examination; `facts` are its numbers."""
+    """One line of the examination: ``bad`` means that calls cannot be measured here.
+
+    Attributes
+    ----------
+    facts
+        Its numbers; times in ns.
+    """
 
     name: str
     verdict: Literal["ok", "note", "bad"]
@@ -41,62 +58,141 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Return all findings; takes about a second and touches loopback only."""
+    """Return all findings; takes about two seconds and touches loopback only."""
     checks: tuple[Callable[[], Finding], ...] = (
         _machine,
         _clock,
         _pacing,
         _stamps,
         _disk,
-        _device,
+        _voice_detector,
+        _sound_devices,
+        _libraries,
     )
     return [check() for check in checks]
 
 
 def _machine() -> Finding:
     host, granted = probe_host(), scheduling()
-    text = (
-        f"{host['cpu']}, {host['cores']} cores, {host['system']}; scheduling {granted['class']}; "
-        + ", ".join(f"{name} {version}" for name, version in versions().items())
-    )
-    return Finding("machine", "ok", text, {"host": host, "scheduling": granted, **versions()})
+    text = f"{host['cpu']}, {host['cores']} cores, {host['system']}; {granted['class']}"
+    return Finding("machine", "ok", clean(text, 300), {"host": host, "scheduling": granted})
 
 
 def _clock() -> Finding:
     info = time.get_clock_info("monotonic")
-    clock = ClockMap()
-    facts = {"resolution_ns": round(info.resolution * 1e9), "spread_ns": clock.spread_ns}
+    spread_ns = ClockMap().spread_ns
+    facts = {"resolution_ns": round(info.resolution * 1e9), "spread_ns": spread_ns}
     text = (
-        f"monotonic, resolution {facts['resolution_ns']} ns; "
-        f"kernel stamps convert to it within ±{clock.spread_ns / 1000:.1f} µs"
+        f"monotonic, resolution {facts['resolution_ns']} ns; kernel stamps convert to it within "
+        f"±{spread_ns / 1e3:.1f} µs"
     )
     return Finding("clock", "ok" if info.monotonic else "bad", text, facts)
 
 
 def _pacing() -> Finding:
-    late = asyncio.run(_tick(), loop_factory=new_event_loop) if _HAS_LOOP_FACTORY else _run_ticks()
-    late.sort()
-    p50, p99, worst = late[len(late) // 2], late[len(late) * 99 // 100], late[-1]
-    facts = {"p50_ns": p50, "p99_ns": p99, "max_ns": worst, "n": len(late)}
-    text = f"alarm late by p50 {p50 / 1e6:.3f} ms, p99 {p99 / 1e6:.2f} ms, max {worst / 1e6:.1f} ms"
-    if p99 > _LATE_NS:
-        return Finding("pacing", "bad", text + ": too busy to pace a call", facts)
-    return Finding("pacing", "note" if worst > _LATE_NS else "ok", text, facts)
+    late = try_alarm()
+    facts = {**_spread(late), "n": len(late)}
+    text = "deadlines missed by " + _in_ms(facts)
+    if facts["p99_ns"] > MAX_LATE_NS:
+        return Finding("pacing", "bad", f"{text}: too busy to pace a call", facts)
+    if facts["max_ns"] > MAX_LATE_NS:
+        text += "; a frame as late as the worst spoils its turn"
+        return Finding("pacing", "note", text, facts)
+    return Finding("pacing", "ok", text, facts)
 
 
-_HAS_LOOP_FACTORY = False
+def _stamps() -> Finding:
+    try:
+        trial = try_stamps()
+    except (OSError, TimeoutError) as error:
+        return Finding("stamps", "bad", f"loopback cannot be used: {error or 'timed out'}", {})
+    return _judged_stamps(trial)
 
 
-def _run_ticks() -> list[int]:
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_tick())
+def _judged_stamps(trial: StampTrial) -> Finding:
+    n = len(trial.widths)
+    if not n:
+        return Finding("stamps", "bad", "no message arrived over loopback", {})
+    facts = {**_spread(trial.widths), "n": n, "n_own": trial.n_own, "n_wrong": trial.n_wrong}
+    text = f"arrivals on loopback known to {_in_ms(facts)}; {trial.n_own} of {n} by kernel stamp"
+    if trial.n_wrong:
+        return Finding("stamps", "bad", f"{text}; {trial.n_wrong} before their sending", facts)
+    if not trial.has_kernel_stamps:
+        return Finding("stamps", "note", f"{text} (this system gives none)", facts)
+    if 2 * trial.n_own < n:
+        return Finding("stamps", "note", f"{text}: bounds are wider than they could be", facts)
+    return Finding("stamps", "ok", text, facts)
 
 
-async def _tick() -> list[int]:
-    alarm = Alarm.of(asyncio.get_running_loop())
-    start, late = time.monotonic_ns() + _TICK_NS, []
-    for n in range(_TICKS):
-        due = start + n * _TICK_NS
-        await alarm.sleep_until(due)
-        late.append(time.monotonic_ns() - due)
-    return late
+def _disk() -> Finding:
+    try:
+        free = shutil.disk_usage(Path.cwd()).free
+    except OSError as error:
+        return Finding("disk", "bad", f"this folder cannot be used: {error.strerror}", {})
+    hours = free / _CALL_BYTES_PER_S / 3600
+    text = f"{free / 1e9:.1f} GB free in this folder, about {hours:,.0f} h of calls"
+    if free < Limits().min_free_bytes:
+        return Finding("disk", "bad", f"{text}: too little to begin a call", {"free_bytes": free})
+    return Finding("disk", "ok", text, {"free_bytes": free})
+
+
+def _voice_detector() -> Finding:
+    try:
+        import webrtcvad
+
+        webrtcvad.Vad(2).is_speech(bytes(320), 16_000)
+    except ImportError:
+        text = "webrtcvad is missing, the second witness of speech: pip install webrtcvad-wheels"
+        return Finding("voice detector", "bad", text, {})
+    return Finding("voice detector", "ok", "webrtcvad, the second witness of speech", {})
+
+
+def _sound_devices() -> Finding:
+    name = "sound devices"
+    try:
+        import sounddevice
+    except ImportError:
+        text = "optional, not installed: pip install 'vakforge-probe[device]'"
+        return Finding(name, "note", text, {})
+    except OSError:
+        text = "optional, PortAudio is missing: apt install libportaudio2"
+        return Finding(name, "note", text, {})
+    try:
+        found = [dict(device) for device in sounddevice.query_devices()]
+    except Exception as error:  # whatever a sound system says, calls need none
+        return Finding(name, "note", f"cannot be listed: {clean(str(error), 200)}", {})
+    n_in = sum(device.get("max_input_channels", 0) > 0 for device in found)
+    n_out = sum(device.get("max_output_channels", 0) > 0 for device in found)
+    names = [clean(str(device.get("name")), 80) for device in found]
+    text = f"{n_in} for input, {n_out} for output"
+    return Finding(name, "ok" if n_in and n_out else "note", text, {"devices": names})
+
+
+def _libraries() -> Finding:
+    known = {**versions(), **{name: _version(name) for name in _LIBRARIES}}
+    missing = [name for name, version in known.items() if version is None]
+    text = ", ".join(f"{name} {version}" for name, version in known.items() if version)
+    if missing:
+        return Finding("libraries", "bad", f"missing: {', '.join(missing)}", dict(known))
+    return Finding("libraries", "ok", text, dict(known))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _spread(sorted_ns: Sequence[int]) -> dict[str, int]:
+    n = len(sorted_ns)
+    return {
+        "p50_ns": sorted_ns[(n - 1) // 2],
+        "p99_ns": sorted_ns[-(-99 * n // 100) - 1],
+        "max_ns": sorted_ns[-1],
+    }
+
+
+def _in_ms(facts: dict[str, Any]) -> str:
+    p50, p99, worst = (facts[name] / 1e6 for name in ("p50_ns", "p99_ns", "max_ns"))
+    return f"p50 {p50:.3f} ms, p99 {p99:.2f} ms, max {worst:.1f} ms"

@@ -34,6 +34,7 @@ __all__ = [
     "load_targets",
     "parse_header",
     "resolve_target",
+    "targets_schema",
 ]
 
 _ENV = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -122,6 +123,15 @@ class TargetsFile(Strict):
 
     schema_: Literal[1] = Field(alias="schema")
     targets: dict[str, TargetEntry]
+
+
+def targets_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of ``targets.yaml``."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "vakforge-probe targets, version 1",
+        **TargetsFile.model_json_schema(by_alias=True),
+    }
 
 
 class Hardware(RootModel[dict[str, JsonValue]]):

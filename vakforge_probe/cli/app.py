@@ -14,12 +14,14 @@ app = typer.Typer(
     help="Real-time duplex probe for voice agents: every latency comes with its measured error.",
     epilog=(
         "Exit codes: 0 ok, 1 threshold missed, 2 usage or configuration, 3 target failed, "
-        "4 measurement invalid or indeterminate, 5 partial, 130/143 stopped (capture closed). "
+        "4 measurement invalid or indeterminate, 5 partial, 130/143 stopped (captures closed). "
         "Every option may also be set as VAKFORGE_PROBE_<COMMAND>_<OPTION>."
     ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Plain help: the decorated one takes as long to load as all the rest.
+    rich_markup_mode=None,
     context_settings={
         "auto_envvar_prefix": "VAKFORGE_PROBE",
         "help_option_names": ["-h", "--help"],

@@ -37,7 +37,7 @@ def demo(
     repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Repeats of each.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     concurrency: Annotated[int, typer.Option(min=1, max=50, help="Calls at once.")] = 4,
-    as_json: JsonFlag = False,
+    json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> ExitCode:
     """Start the reference agent in its own process, probe it as base and as tuned, and report.
@@ -45,13 +45,14 @@ def demo(
     No network beyond loopback, no key, under 90 seconds.
     """
     from vakforge_probe.agent.process import AgentProcess
-    from vakforge_probe.campaign import System, plan_campaign
-    from vakforge_probe.cli.session import conclude, dial_all, fresh_folder
+    from vakforge_probe.campaign import System, new_folder, plan_campaign
+    from vakforge_probe.cli.session import conclude, dial_all
     from vakforge_probe.scenario.loader import load_suite
     from vakforge_probe.target import Target
 
-    folder = fresh_folder(out)
-    console = human(as_json=as_json)
+    suite = load_suite("demo")
+    folder = new_folder(out)
+    console = human(as_json=json, quiet=quiet)
     with AgentProcess(truth=folder / "truth.jsonl") as agent:
         systems = [
             System(
@@ -66,17 +67,10 @@ def demo(
         ]
         plans = plan_campaign(
             systems,
-            load_suite("demo").scenarios,
+            suite.scenarios,
             folder=folder / "calls",
             repeats=repeats,
             seed=seed,
         )
-        outcomes, stopped = dial_all(plans, concurrency=concurrency, console=console, quiet=quiet)
-    return conclude(
-        outcomes,
-        folder=folder,
-        stopped=stopped,
-        console=console,
-        as_json=as_json,
-        quiet=quiet,
-    )
+        outcomes, stopped = dial_all(plans, concurrency=concurrency, console=console)
+    return conclude(outcomes, folder=folder, stopped=stopped, console=console, as_json=json)

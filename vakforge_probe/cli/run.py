@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vakforge_probe.cli.common import JsonFlag, QuietFlag, command, human
-from vakforge_probe.errors import ConfigError, ExitCode
+from vakforge_probe.errors import ExitCode
+
+if TYPE_CHECKING:
+    from vakforge_probe.target import Target
 
 __all__ = ["run"]
+
+_HEADERS = "VAKFORGE_PROBE_RUN_HEADER"
 
 
 @command
 def run(
     scenarios: Annotated[
         list[str],
-        typer.Argument(metavar="SUITE|SCENARIO…", help="Shipped suites by name, or files."),
+        typer.Argument(
+            metavar="SUITE|FILE…", help="Shipped suites or files; SUITE#ID is one scenario of it."
+        ),
     ],
     target: Annotated[str, typer.Option(help="URL (ws:// or wss://) or alias of the target.")],
     protocol: Annotated[
@@ -32,7 +40,11 @@ def run(
     header: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE", help="Handshake header; secrets as ${env:NAME} or file:PATH."
+            metavar="NAME=VALUE",
+            # Values hold spaces, at which a list in the environment would be split.
+            allow_from_autoenv=False,
+            help="Handshake header; secrets only as ${env:NAME} or file:PATH. "
+            f"[env var: {_HEADERS}, one a line]",
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model to ask for.")] = None,
@@ -45,8 +57,11 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     concurrency: Annotated[int, typer.Option(min=1, max=150, help="Calls at once.")] = 1,
     name: Annotated[str, typer.Option(metavar="SYSTEM", help="The system's name.")] = "tuned",
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder of the run.")] = None,
-    as_json: JsonFlag = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="New folder of the run. [default: runs/<UTC time>]"),
+    ] = None,
+    json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> ExitCode:
     """Probe a live endpoint: captures first, then the report made of them.
@@ -54,42 +69,34 @@ def run(
     Example: vakforge-probe run latency --target wss://agent.example/v1/realtime
     --header 'Authorization=Bearer ${env:API_KEY}'
     """
-    from vakforge_probe.campaign import System, plan_campaign
-    from vakforge_probe.cli.session import conclude, dial_all, fresh_folder
-    from vakforge_probe.scenario.loader import load_model, load_suite
+    from vakforge_probe.campaign import new_folder, plan_campaign, systems_of
+    from vakforge_probe.cli.session import conclude, dial_all
+    from vakforge_probe.scenario.choose import choose_scenarios
+    from vakforge_probe.scenario.loader import load_model
     from vakforge_probe.target import Hardware, load_targets, resolve_target
 
-    known = load_targets(targets) if targets is not None else {}
+    known = load_targets(targets) if targets is not None else None
     stated = load_model(hardware, Hardware).root if hardware is not None else None
-    if name == "base" and baseline_target is not None:
-        raise ConfigError("'base' is the baseline's name", key="--name", value=name)
+    headers = tuple(header or filter(None, os.environ.get(_HEADERS, "").splitlines()))
 
-    def system(alias: str, called: str) -> System:
-        return System(
-            called,
-            resolve_target(
-                alias,
-                targets=known,
-                protocol=protocol,
-                model=model,
-                headers=tuple(header or ()),
-                ca=ca,
-                hardware=stated,
-            ),
+    def resolve(alias: str) -> Target:
+        return resolve_target(
+            alias,
+            targets=known,
+            protocol=protocol,
+            model=model,
+            headers=headers,
+            ca=ca,
+            hardware=stated,
         )
 
-    systems = [system(baseline_target, "base")] if baseline_target is not None else []
-    systems.append(system(target, name))
-    chosen = [loaded for each in scenarios for loaded in load_suite(each).scenarios]
-    folder = fresh_folder(out)
+    baseline = resolve(baseline_target) if baseline_target is not None else None
+    systems = systems_of(resolve(target), baseline, name)
+    chosen = [loaded for each in scenarios for loaded in choose_scenarios(each)]
+    # All is checked before anything is made.
+    plan_campaign(systems, chosen, folder=Path(), repeats=1)
+    folder = new_folder(out)
     plans = plan_campaign(systems, chosen, folder=folder / "calls", repeats=repeats, seed=seed)
-    console = human(as_json=as_json)
-    outcomes, stopped = dial_all(plans, concurrency=concurrency, console=console, quiet=quiet)
-    return conclude(
-        outcomes,
-        folder=folder,
-        stopped=stopped,
-        console=console,
-        as_json=as_json,
-        quiet=quiet,
-    )
+    console = human(as_json=json, quiet=quiet)
+    outcomes, stopped = dial_all(plans, concurrency=concurrency, console=console)
+    return conclude(outcomes, folder=folder, stopped=stopped, console=console, as_json=json)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vakforge_probe.cli.common import command, print_json
+from vakforge_probe.cli.common import JsonFlag, command, print_json
 
 __all__ = ["schema"]
 
@@ -21,8 +21,11 @@ class SchemaName(StrEnum):
 
 
 @command
-def schema(name: Annotated[SchemaName, typer.Argument(help="Which file's schema.")]) -> None:
-    """Print a JSON Schema (draft 2020-12)."""
+def schema(
+    name: Annotated[SchemaName, typer.Argument(help="Which file's schema.")],
+    json: JsonFlag = False,
+) -> None:
+    """Print a JSON Schema (draft 2020-12) for an editor; --json changes nothing."""
     print_json(_schema_of(name))
 
 
@@ -33,11 +36,10 @@ def _schema_of(name: SchemaName) -> dict[str, Any]:
 
             return scenario_schema()
         case SchemaName.TARGETS:
-            from vakforge_probe.target import TargetsFile
+            from vakforge_probe.target import targets_schema
 
-            draft = "https://json-schema.org/draft/2020-12/schema"
-            return {"$schema": draft, **TargetsFile.model_json_schema()}
+            return targets_schema()
         case SchemaName.REPORT:
-            from vakforge_eval.report.schema import report_schema
+            from vakforge_eval.report.schema import load_schema
 
-            return report_schema()
+            return load_schema()

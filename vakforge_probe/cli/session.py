@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Sequence
-from contextlib import nullcontext
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vakforge_probe.cli.common import human, print_json
-from vakforge_probe.errors import ConfigError, ExitCode, ProbeError
+from vakforge_probe.cli.common import complain, print_json
+from vakforge_probe.errors import ConfigError, ExitCode
 from vakforge_probe.text import clean
 
 if TYPE_CHECKING:
@@ -20,49 +20,41 @@ if TYPE_CHECKING:
     from vakforge_probe.call import CallOutcome, CallPlan
     from vakforge_probe.campaign import Progress
 
-__all__ = ["conclude", "dial_all", "fresh_folder"]
+__all__ = ["conclude", "dial_all", "write_report"]
 
-
-def fresh_folder(out: Path | None) -> Path:
-    """Return the new, empty folder of a run; ``runs/<UTC time>`` by default."""
-    folder = out or Path("runs") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError("the output folder must be new or empty", key="--out", value=str(folder))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+_SIGNALS = ((signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.TERMINATED))
 
 
 class _Stopper:
     """First signal: hang up and close captures. Second: leave at once (captures recoverable)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event, console: Console
+    ) -> None:
         self.code: ExitCode | None = None
-        self._stop = stop
-        for number, code in (
-            (signal.SIGINT, ExitCode.INTERRUPTED),
-            (signal.SIGTERM, ExitCode.TERMINATED),
-        ):
-            loop.add_signal_handler(number, self._on_signal, number, code)
+        self._stop, self._console = stop, console
+        for number, code in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, code)
 
-    def _on_signal(self, number: signal.Signals, code: ExitCode) -> None:
+    def _on_signal(self, code: ExitCode) -> None:
         if self.code is not None:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+            self._console.show_cursor()  # a live display may have hidden it
+            os._exit(code)
         self.code = code
         self._stop.set()
 
 
 def dial_all(
-    plans: Sequence[CallPlan], *, concurrency: int, console: Console, quiet: bool
+    plans: Sequence[CallPlan], *, concurrency: int, console: Console
 ) -> tuple[list[CallOutcome], ExitCode | None]:
-    """Run the calls with live progress; returns the outcomes, and 130 or 143 if stopped."""
+    """Run the calls with live progress; return the outcomes, and 130 or 143 if stopped."""
     from vakforge_probe.campaign import run_campaign
     from vakforge_probe.net.loop import new_event_loop
 
     async def go() -> tuple[list[CallOutcome], ExitCode | None]:
         stop = asyncio.Event()
-        stopper = _Stopper(asyncio.get_running_loop(), stop)
-        with _progress(console, len(plans), quiet=quiet) as show:
+        stopper = _Stopper(asyncio.get_running_loop(), stop, console)
+        with _progress(console, len(plans)) as show:
             outcomes = await run_campaign(
                 plans, concurrency=concurrency, on_progress=show, stop=stop
             )
@@ -72,10 +64,10 @@ def dial_all(
         return runner.run(go())
 
 
-def _progress(console: Console, planned: int, *, quiet: bool) -> Any:
-    if quiet:
-        return nullcontext(lambda _: None)
-    return _LiveProgress(console, planned) if console.is_terminal else _PlainProgress(console)
+def _progress(console: Console, planned: int) -> AbstractContextManager[Callable[[Progress], None]]:
+    if console.is_terminal and not console.is_dumb_terminal and not console.quiet:
+        return _LiveProgress(console, planned)
+    return nullcontext(_PlainProgress(console))
 
 
 class _PlainProgress:
@@ -85,12 +77,6 @@ class _PlainProgress:
         self._console = console
         self._told = 0
 
-    def __enter__(self) -> _PlainProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
     def __call__(self, progress: Progress) -> None:
         if progress.done > self._told:
             self._told = progress.done
@@ -98,7 +84,7 @@ class _PlainProgress:
             self._console.print(f"calls {progress.done}/{progress.planned}{failed}", markup=False)
 
 
-class _LiveProgress:
+class _LiveProgress(AbstractContextManager[Any]):
     """A bar that is redrawn on change only: a timer of its own would disturb the pacing."""
 
     def __init__(self, console: Console, planned: int) -> None:
@@ -125,7 +111,7 @@ class _LiveProgress:
 
     def __call__(self, progress: Progress) -> None:
         running = ", ".join(sorted(set(progress.running.values())))
-        failed = f" {progress.failed} failed" if progress.failed else ""
+        failed = f" ({progress.failed} failed)" if progress.failed else ""
         self._bar.update(
             self._task, completed=progress.done, description=clean(f"{running}{failed}", 60)
         )
@@ -139,46 +125,51 @@ def conclude(
     stopped: ExitCode | None,
     console: Console,
     as_json: bool,
-    quiet: bool,
 ) -> ExitCode:
     """Write the report of a run's captures, print it, and return the run's exit code."""
-    from vakforge_eval.report.build import make_report
+    from vakforge_eval.capture.format import INDEX
     from vakforge_probe.cli.table import print_summary
+    from vakforge_probe.cli.verdict import judge
 
-    document = make_report([outcome.capture for outcome in outcomes], out=folder)
+    problems = [str(o.recorder_problem) for o in outcomes if o.recorder_problem is not None]
+    captures = [o.capture for o in outcomes if (o.capture / INDEX).is_file()]
+    if not captures:
+        why = "nothing was recorded" if outcomes else "stopped before a call was made"
+        code = stopped or ExitCode.INVALID
+        complain([*problems, f"{why} (exit code {int(code)})"])
+        if as_json:
+            print_json({"error": {"message": why, "exit_code": int(code)}})
+        return code
+    document = write_report(captures, out=folder)
+    print_summary(document, console)
+    console.print(f"report: {folder / 'report.html'}", markup=False)
+    code, why = judge(document)
+    if stopped is not None:
+        code, why = stopped, f"stopped after {len(captures)} calls"
+    elif problems and code in (ExitCode.OK, ExitCode.PARTIAL):
+        code, why = ExitCode.INVALID, f"{len(problems)} recordings are not complete"
+    if code is not ExitCode.OK:
+        complain([*problems, f"{why} (exit code {int(code)})"])
     if as_json:
         print_json(document)
-    if not quiet:
-        print_summary(document, console)
-        for outcome in outcomes:
-            _tell_failure(outcome, console)
-        console.print(f"report: {folder / 'report.html'}", markup=False)
-    return stopped or _verdict(outcomes, document)
+    return code
 
 
-def _tell_failure(outcome: CallOutcome, console: Console) -> None:
-    for problem in (outcome.failure, outcome.recorder_problem):
-        if problem is not None:
-            line = f"call {outcome.plan.call_id}: {clean(str(problem), 500)}"
-            console.print(line, style="red", markup=False)
+def write_report(
+    captures: Sequence[Path], *, baseline: Sequence[Path] = (), out: Path | None = None
+) -> dict[str, Any]:
+    """Return the report document of captures, written to `out` if that is given.
 
+    Raises
+    ------
+    ConfigError
+        If it cannot be written there.
+    """
+    from vakforge_eval.report.build import make_report
 
-def _verdict(outcomes: Sequence[CallOutcome], document: dict[str, Any]) -> ExitCode:
-    """Return the exit code: nothing measured is never green, and blame goes where it belongs."""
-    failed: list[ProbeError] = [o.failure for o in outcomes if o.failure is not None]
-    if outcomes and len(failed) == len(outcomes):
-        return ExitCode.TARGET
-    status = document["verdict"]["status"]
-    if status == "nothing_measured" or (outcomes and status == "mute"):
-        return ExitCode.TARGET if _is_mute(document) else ExitCode.INVALID
-    if failed:
-        return ExitCode.PARTIAL
-    if status != "valid" or any(o.recorder_problem for o in outcomes):
-        return ExitCode.INVALID
-    return ExitCode.OK
-
-
-def _is_mute(document: dict[str, Any]) -> bool:
-    """Whether the target was there and never answered: its fault, not the measurement's."""
-    turns = [turn for turn in document["turns"] if turn["turn"] >= 0]
-    return bool(turns) and all("no_reply" in turn["flags"] for turn in turns)
+    try:
+        return make_report(captures, baseline=baseline, out=out)
+    except OSError as error:
+        raise ConfigError(
+            f"the report cannot be written: {error.strerror}", key="--out", value=str(out)
+        ) from None

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vakforge_eval.report.terminal import banner_lines, summary_rows
+from vakforge_eval.report.terminal import (
+    banner_lines,
+    summary_notes,
+    summary_rows,
+    to_lines,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = ["print_summary"]
 
+_UNBOUNDED = 1000
+"""Width of what is no terminal: a pipe or a file folds nothing."""
+_STYLES = {"better": "green", "worse": "red"}
+
 
 def print_summary(document: dict[str, Any], console: Console) -> None:
-    """Print the document's banners and its summary table; its texts are shown without markup."""
-    from rich.table import Table
+    """Print the document's banners, its summary table and the notes to it, all without markup."""
     from rich.text import Text
 
     for line in banner_lines(document):
         console.print(Text(line, style="bold"))
-    header, *rows = summary_rows(document)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for n, name in enumerate(header):
-        table.add_column(Text(name), justify="left" if n == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+    rows = summary_rows(document, console.width if console.is_terminal else _UNBOUNDED)
+    if len(rows) == 1:
+        return
+    for i, (line, row) in enumerate(zip(to_lines(rows), rows, strict=True)):
+        tone = next((cell.tone for cell in row if cell.tone), "")
+        console.print(Text(line, style="bold" if i == 0 else _STYLES.get(tone, "")))
+    for line in summary_notes(document):
+        console.print(Text(line, style="dim"))

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vakforge_probe.cli.common import JsonFlag, command, human, print_json
+from vakforge_probe.cli.common import (
+    JsonFlag,
+    QuietFlag,
+    command,
+    complain,
+    facts_of,
+    human,
+    print_json,
+)
 from vakforge_probe.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from vakforge_probe.protocol.base import ClientCodec
 
 __all__ = ["validate"]
 
@@ -21,35 +32,43 @@ def validate(
     protocol: Annotated[
         str, typer.Option(metavar="NAME[/PROFILE]", help="Check anchors against this protocol.")
     ] = "openai-realtime",
-    as_json: JsonFlag = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> ExitCode:
     """Check files; a wrong one names file, line, key, the wrong value and the nearest right one."""
-    console = human(as_json=as_json)
+    from vakforge_probe.protocol.registry import make_client
+
+    codec = make_client(protocol)
+    console = human(as_json=json, quiet=quiet)
     rows = []
     for name in files:
-        try:
-            what = _check(name, protocol)
-        except ConfigError as error:
-            rows.append({"file": name, "ok": False, "error": str(error)})
-            console.print(str(error), markup=False, style="red")
+        row = _checked(name, codec)
+        rows.append(row)
+        if row["ok"]:
+            console.print(f"{name}: ok, {row['holds']}", markup=False)
         else:
-            rows.append({"file": name, "ok": True, "holds": what})
-            console.print(f"{name}: ok, {what}", markup=False)
-    if as_json:
+            complain([row["error"]["message"]])
+    if json:
         print_json({"files": rows})
     return ExitCode.OK if all(row["ok"] for row in rows) else ExitCode.CONFIG
 
 
-def _check(name: str, protocol: str) -> str:
-    from vakforge_probe.protocol.registry import make_client
+def _checked(name: str, codec: ClientCodec) -> dict[str, Any]:
+    try:
+        return {"file": name, "ok": True, "holds": _contents(name, codec)}
+    except ConfigError as error:
+        return {"file": name, "ok": False, "error": facts_of(error)}
+
+
+def _contents(name: str, codec: ClientCodec) -> str:
+    """Return what a good file holds."""
+    from vakforge_probe.scenario.choose import choose_scenarios
     from vakforge_probe.scenario.compile import compile_scenario
-    from vakforge_probe.scenario.loader import load_suite
     from vakforge_probe.target import is_targets_file, load_targets
 
     if is_targets_file(name):
-        return f"{len(load_targets(Path(name)))} targets"
-    codec = make_client(protocol)
-    scenarios = load_suite(name).scenarios
+        return _counted(len(load_targets(Path(name))), "target")
+    scenarios = choose_scenarios(name)
     for loaded in scenarios:
         compile_scenario(
             loaded,
@@ -57,4 +76,8 @@ def _check(name: str, protocol: str) -> str:
             frame_samples=codec.user_audio.frame_samples,
             capabilities=codec.capabilities,
         )
-    return f"{len(scenarios)} scenarios"
+    return _counted(len(scenarios), "scenario")
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

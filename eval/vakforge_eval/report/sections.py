@@ -15,9 +15,12 @@ __all__ = [
     "breakdown_section",
     "change_cell",
     "change_section",
+    "clusters_text",
+    "interval_text",
     "is_apart",
     "is_headline",
     "is_shown",
+    "n_text",
     "summary_section",
     "summary_table",
     "value_text",
@@ -70,13 +73,15 @@ def change_cell(row: Row) -> Cell:
     return Cell(f"{text} {_ARROWS[row['better']][arrow]} {arrow}", tone=arrow)
 
 
-def _n_text(row: Row, systems: Sequence[str]) -> str:
+def n_text(row: Row, systems: Sequence[str]) -> str:
+    """Return how many values each system's cell holds, once if they agree."""
     cells = [row["systems"].get(name) or {} for name in systems]
     numbers = [str(cell.get("total", cell.get("n", 0))) for cell in cells]
     return numbers[0] if len(set(numbers)) == 1 else " → ".join(numbers)
 
 
-def _clusters_text(row: Row, systems: Sequence[str]) -> str:
+def clusters_text(row: Row, systems: Sequence[str]) -> str:
+    """Return in how many clusters they are; nothing where that is not counted."""
     cells = [row["systems"].get(name) or {} for name in systems]
     numbers = [str(k) for cell in cells if (k := cell.get("clusters")) is not None]
     if not numbers:
@@ -92,7 +97,7 @@ def _span_text(row: Row) -> str:
     return f"{row['start']} → {row['stop']}" if row.get("stop") else str(row["start"])
 
 
-def _ci_text(row: Row, systems: Sequence[str]) -> str:
+def interval_text(row: Row, systems: Sequence[str]) -> str:
     """Return the interval of the change, or of the only system's value."""
     if len(systems) > 1:
         return phrases.interval(row.get("delta_ci"), row["unit"], of_change=True)
@@ -112,14 +117,14 @@ def _summary_cells(row: Row, systems: Sequence[str]) -> tuple[Cell, ...]:
         Cell(_span_text(row), f"anchor: {row['anchor']}" if row.get("anchor") else ""),
         *(Cell(value_text(row["systems"].get(name), row["unit"])) for name in systems),
         *((change_cell(row),) if len(systems) > 1 else ()),
-        Cell(_ci_text(row, systems)),
-        Cell(_n_text(row, systems), _clusters_text(row, systems)),
+        Cell(interval_text(row, systems)),
+        Cell(n_text(row, systems), clusters_text(row, systems)),
         Cell("", badges=_badges(row)),
     )
 
 
 def summary_table(document: Row) -> Table:
-    """Return the summary as a table; the terminal prints exactly this."""
+    """Return the summary as a table."""
     systems = document["systems"]
     rows = [row for row in document["summary"] if is_headline(row) and is_shown(row)]
     is_pair = len(systems) > 1
@@ -193,8 +198,8 @@ def _change_row(change: Row, systems: Sequence[str]) -> tuple[Cell, ...]:
         Cell(row["metric"]),
         *(Cell(value_text(row["systems"].get(name), row["unit"])) for name in systems),
         replace(change_cell(row), note=part),
-        Cell(_ci_text(row, systems)),
-        Cell(_n_text(row, systems)),
+        Cell(interval_text(row, systems)),
+        Cell(n_text(row, systems)),
         Cell("", badges=_badges(row, hidden="max")),
     )
 
@@ -255,8 +260,8 @@ def _breakdown_table(part: Row, systems: Sequence[str]) -> Table:
                     Cell(row["metric"]),
                     *(Cell(value_text(row["systems"].get(n), row["unit"])) for n in systems),
                     *((change_cell(row),) if len(systems) > 1 else ()),
-                    Cell(_ci_text(row, systems)),
-                    Cell(_n_text(row, systems)),
+                    Cell(interval_text(row, systems)),
+                    Cell(n_text(row, systems)),
                     # No p95 is shown here, so its label would only confuse.
                     Cell("", badges=_badges(row, hidden="max")),
                 )
