@@ -92,14 +92,19 @@ def to_lines(rows: Sequence[Sequence[TextCell]]) -> list[str]:
 
 
 def summary_notes(document: Row) -> list[str]:
-    """Return what must be read beside the table, one line each: badges, and to which rows."""
+    """Return what must be read beside the table, one line each: a legend, and badges of rows."""
     rows = _shown(document)
     found: dict[str, list[str]] = {}
     for row in rows:
         for badge in row["badges"]:
             if badge["kind"] not in _HIDDEN:
                 found.setdefault(badge["text"], []).append(row["metric"])
-    return [f"{text}: {_which(names, len(rows))}" for text, names in found.items()]
+    if not rows:
+        return []
+    legend = "p50 ± its worst-case error"
+    if len(document["systems"]) > 1:
+        legend += "; an arrow where the change is beyond error and chance"
+    return [legend, *(f"{text}: {_which(names, len(rows))}" for text, names in found.items())]
 
 
 def banner_lines(document: Row) -> list[str]:

@@ -13,7 +13,7 @@ from vakforge_eval.report.html_writer import to_html
 from vakforge_eval.report.json_writer import to_json
 from vakforge_eval.report.markdown_writer import to_markdown
 from vakforge_eval.report.schema import validate
-from vakforge_eval.report.terminal import banner_lines, summary_rows
+from vakforge_eval.report.terminal import banner_lines, summary_notes, summary_rows, to_lines
 
 Row = dict[str, Any]
 
@@ -196,7 +196,8 @@ def test_no_writer_lets_a_hostile_text_become_more_than_text(
     assert not [value for name, value in rendered.attributes if name in ("href", "src")]
     assert "<" not in markdown
 
-    terminal = "\n".join([*banner_lines(hostile), *map(str, summary_rows(hostile))])
+    table = to_lines(summary_rows(hostile, 80))
+    terminal = "\n".join([*banner_lines(hostile), *table, *summary_notes(hostile)])
     for output in (html, markdown, terminal, to_json(hostile).decode()):
         assert unwanted_characters(output) == set()
 
@@ -212,4 +213,4 @@ def test_a_hostile_text_is_shown_as_it_was_not_dropped(hostile: Row) -> None:
 def test_a_huge_word_is_cut_in_every_output(hostile: Row) -> None:
     assert "W" * 2001 not in to_html(hostile)
     assert "W" * 601 not in to_markdown(hostile)
-    assert max(len(text) for row in summary_rows(hostile) for text in row) <= 200
+    assert max(len(line) for line in to_lines(summary_rows(hostile, 200))) <= 200
