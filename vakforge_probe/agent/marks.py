@@ -4,8 +4,8 @@ Definitions are those of the metrics of the same names:
 
 ``ttft``            first text message of the reply
 ``ttfa``            first audio message that carries the reply's response id
-``ttfa_audible``    first audible sample: sending of the message that holds it + its place there
-``ttfa_heard``      first audible sample, as a first-in-first-out player sounds it
+``ttfa_audible``    first sample heard of it: sending of the message that holds it + its place there
+``ttfa_heard``      the same sample, as a first-in-first-out player sounds it
 ``ttfs``            start of the first stretch of speech >= 400 ms as heard, gaps < 350 ms joined
                     within a response
 ``total_response``  end of the last audible sample as heard
@@ -41,11 +41,12 @@ class Mark(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """An audible stretch of one response as heard, with its first and last message."""
+    """An audible stretch of one response as heard: its first sample, its first and last message."""
 
     start: int
     end: int
     tag: str
+    sample: int
     first: AudioSent
     last: AudioSent
 
@@ -100,14 +101,12 @@ class Account:
         if heard:
             tags = [s.tag for s in reply[:1]]
         sent = self.sent(tags)
-        # In the order of the audio: in a burst a later message may seem to begin earlier.
-        audible = next((s for s in sent if self._audible(s)), None)
         speech = next((s for s in reply if s.end - s.start >= SPEECH_NS), None)
         last = max(reply, key=lambda s: s.end, default=None)
         return {
             "ttft": self._first_text(tags, pick),
             "ttfa": Mark(pick(sent[0].at), sent[0].late_ns) if sent else None,
-            "ttfa_audible": None if audible is None else self._arrival(audible, pick),
+            "ttfa_audible": self._arrival(reply[0], pick) if reply else None,
             "ttfa_heard": Mark(reply[0].start, reply[0].first.late_ns) if reply else None,
             "ttfs": None if speech is None else Mark(speech.start, speech.first.late_ns),
             "total_response": None if last is None else Mark(last.end, last.last.late_ns),
@@ -117,9 +116,10 @@ class Account:
         known = [self.texts[tag] for tag in tags if tag in self.texts]
         return min((Mark(pick(t.at), t.late_ns) for t in known), default=None)
 
-    def _arrival(self, sent: AudioSent, pick: Pick) -> Mark:
-        place = self._audible(sent)[0][0] - sent.first
-        return Mark(pick(sent.at) + samples_to_ns(place, self.rate_hz), sent.late_ns)
+    def _arrival(self, stretch: _Stretch, pick: Pick) -> Mark:
+        sent = stretch.first
+        place = samples_to_ns(stretch.sample - sent.first, self.rate_hz)
+        return Mark(pick(sent.at) + place, sent.late_ns)
 
     def _audible(self, sent: AudioSent) -> list[Span]:
         """Return the audible parts of a message, in samples of its response."""
@@ -139,7 +139,7 @@ class Account:
                 hi = min(stop, start + samples_to_ns(b - sent.first, self.rate_hz))
                 if lo >= hi:
                     continue
-                piece = _Stretch(lo, hi, tag, sent, sent)
+                piece = _Stretch(lo, hi, tag, a, sent, sent)
                 if out and lo - out[-1].end < JOIN_NS:
                     piece = out.pop()._replace(end=hi, last=sent)
                 out.append(piece)
