@@ -75,7 +75,7 @@ def test_a_badge_of_many_rows_names_some_and_counts_the_rest(rebuild: Any) -> No
     for row in document["summary"][:6]:
         row["badges"].append({"kind": "n_early", "text": "early 9 → 7"})
     (line,) = [line for line in summary_notes(document) if line.startswith("early 9")]
-    assert line == "early 9 → 7: ttft, ttfa, ttfa_audible, ttfa_heard and 2 more"
+    assert line == "early 9 → 7: ttft, ttfa, ttfa_audible, ttfa_heard and 1 more"
 
 
 def test_numbers_are_aligned_to_the_right_and_names_to_the_left(tiny: Row) -> None:
