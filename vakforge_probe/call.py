@@ -124,6 +124,7 @@ class Call:
         self._bug: Exception | None = None
         self._phase = "ready"
         self._has_audio = False
+        self._n_received_bytes = 0
         self._cpu0, self._wall0 = time.process_time(), self._now()
         # Before the writer: what it refuses must leave nothing on the disk.
         self._shell = WebSocketShell(
@@ -375,6 +376,11 @@ class Call:
         if self._over.done():
             return
         payload, flags = _as_bytes(data)
+        self._n_received_bytes += len(payload)
+        if self._n_received_bytes > self.plan.limits.max_received_bytes:
+            error = TargetLimitExceeded("sends too much", phase="call", limit="max_received_bytes")
+            self._fail(error)
+            return
         if stamp.coalesced:
             flags |= Flags.COALESCED
         if stamp.kernel is None:

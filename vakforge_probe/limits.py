@@ -23,6 +23,8 @@ class Limits:
     """OpenAI allows 15 MiB in one append; nothing sane is larger."""
     max_control_bytes: int = 4 * 1024 * 1024
     """Of a message that holds no audio: sessions, texts and tool arguments are far smaller."""
+    max_received_bytes: int = 512 * 1024 * 1024
+    """All messages of a call; half an hour of base64 audio is 115 MiB."""
     max_write_buffer_bytes: int = 1024 * 1024
     """A peer that pings and never reads grows this without end."""
     max_ahead_s: float = 60.0

@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.reader import Capture
@@ -117,6 +118,12 @@ class Peer:
     async def raw(self, text: str | bytes) -> None:
         """Send one message as it is."""
         await self.connection.send(text)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something can still be written."""
+        is_closing = self.connection.transport.is_closing()
+        return self.connection.state is State.OPEN and not is_closing
 
     def below(self, data: bytes) -> None:
         """Write below the WebSocket protocol."""

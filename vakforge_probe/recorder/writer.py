@@ -30,11 +30,12 @@ from vakforge_eval.capture.format import (
     SCENARIO,
     USER_WIRE,
     WIRE_FILES,
+    CaptureBounds,
     encode_line,
 )
 from vakforge_eval.capture.recover import cut_to_whole
 from vakforge_eval.capture.seal import seal, sync_file, sync_folder, write_file
-from vakforge_eval.timeline.records import Direction, Flags, Kind, Record
+from vakforge_eval.timeline.records import RECORD_SIZE, Direction, Flags, Kind, Record
 from vakforge_eval.timeline.script import Script
 from vakforge_probe.errors import CaptureFault
 from vakforge_probe.limits import Limits
@@ -94,6 +95,8 @@ class CaptureWriter:
     """
 
     _disk: ClassVar[Disk] = Disk()
+    _bounds: ClassVar[CaptureBounds] = CaptureBounds()
+    """What a reader accepts: a longer capture could never be opened again."""
 
     def __init__(
         self,
@@ -121,6 +124,8 @@ class CaptureWriter:
         self._dirty: set[str] = set()
         self._has_synced_header = False
         self._is_broken = False
+        self._n_lines = 0
+        self._room = {name: self._bounds.of(name) for name in _STREAMS}
         self.problem: str | None = None
         self.n_written = 0
         try:
@@ -232,12 +237,28 @@ class CaptureWriter:
         if self._n_queued_bytes - self._n_drained_bytes + size > self._max_queued:
             self._stop("the disk is too slow: the queue is full")
             return
+        if not self._has_room(item):
+            self._stop("it is as long as a capture may be")
+            return
         self._n_queued_bytes += size
         self._queue.append(item)
         if self._inline:
             self.drain()
         else:
             self._disk.wake()
+
+    def _has_room(self, item: _Message | bytes) -> bool:
+        """Take what `item` needs from the room that is left in its files."""
+        if isinstance(item, bytes):
+            self._n_lines += 1
+            self._room[EVENTS] -= len(item)
+            fits = len(item) <= self._bounds.line_bytes and self._n_lines <= self._bounds.n_events
+            return fits and self._room[EVENTS] >= 0
+        wire = WIRE_FILES[item.direction]
+        self._room[FRAMES] -= RECORD_SIZE
+        self._room[wire] -= LENGTH.size + len(item.payload)
+        fits = len(item.payload) <= self._bounds.message_bytes
+        return fits and self._room[FRAMES] >= 0 and self._room[wire] >= 0
 
     def _stop(self, problem: str) -> None:
         if self.problem is None:

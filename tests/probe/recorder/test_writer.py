@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from vakforge_eval.capture.format import CaptureBounds
 from vakforge_eval.capture.reader import Capture
 from vakforge_eval.timeline.records import Flags, Kind
 from vakforge_probe.errors import CaptureFault
@@ -245,3 +246,35 @@ def _wait_until(condition: Any) -> None:
             return
         done.wait(0.001)
     raise AssertionError("condition never came true")
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        CaptureBounds(frames_bytes=64 * 5),
+        CaptureBounds(wire_bytes=80_400),
+        CaptureBounds(events_bytes=100),
+        CaptureBounds(n_events=2),
+        CaptureBounds(message_bytes=50_000),
+        CaptureBounds(line_bytes=10),
+    ],
+)
+def test_a_capture_never_grows_beyond_what_a_reader_opens(
+    make_writer: Any, monkeypatch: pytest.MonkeyPatch, bounds: CaptureBounds
+) -> None:
+    monkeypatch.setattr(CaptureWriter, "_bounds", bounds)
+    writer = make_writer()
+    for _ in range(3):
+        record_some_more(writer)
+    assert writer.problem is not None
+    assert "as long as a capture may be" in writer.problem
+    capture = Capture.open(writer.finish(), bounds)
+    assert capture.verify() == []
+    assert capture.is_truncated
+
+
+def record_some_more(writer: CaptureWriter) -> None:
+    for data in PAYLOADS:
+        writer.sent(Kind.AUDIO, Flags.NONE, 0, 1, 2, data)
+        writer.received(Flags.BINARY, 5, 6, 9, 7, 8, data)
+        writer.event({"type": "note"})
