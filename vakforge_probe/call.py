@@ -260,7 +260,8 @@ class Call:
             self._now() + round(budget_s * NS_PER_S), lambda: self.stop("budget")
         )
         try:
-            await self._over
+            # Shielded: a cancellation of the task would cancel the future too.
+            await asyncio.shield(self._over)
         finally:
             deadline.cancel()
 
