@@ -97,14 +97,21 @@ class TurnView:
         )
 
     @property
+    def is_cut_short(self) -> bool:
+        """Whether watching ended before the reply's time was over.
+
+        Who waits until then hangs up by the plan, which valid frames may lag by `MAX_LATE_NS`.
+        """
+        return self.is_last and self.timeline.ended.at < self.turn.deadline - MAX_LATE_NS
+
+    @property
     def is_failed(self) -> bool:
         """Whether the call failed before this turn was over."""
         if self.timeline.failure is None or not self.is_last:
             return False
-        is_in_time = self.timeline.ended.at < self.turn.deadline
         if self.has_reply:
-            return self.is_open or (is_in_time and self.anchors.answer is None)
-        return is_in_time
+            return self.is_open or (self.is_cut_short and self.anchors.answer is None)
+        return self.is_cut_short
 
     @property
     def is_unheard(self) -> bool:
@@ -161,7 +168,7 @@ class TurnView:
         A correction that follows within the budget takes the floor back by script: the turn is
         censored there, but the agent was not mute.
         """
-        if self.has_reply or self.is_unheard or self.is_failed:
+        if self.has_reply or self.is_unheard or self.is_cut_short:
             return False
         if isinstance(self.call.hearing.gate, Undefined):
             return False

@@ -167,6 +167,23 @@ def test_no_reply_is_censored_where_watching_ended(new_call: Any) -> None:
     assert latency.ttfa(turn_of(call, ended=5500)) == Censored(3.5)
 
 
+def test_an_agent_that_was_not_given_its_time_is_not_blamed_for_its_silence(new_call: Any) -> None:
+    call = new_call()
+    call.say(1000, 2000, reply_within_s=6)
+    assert turn_of(call, ended=5500).flags == ()
+    assert turn_of(call, ended=7980).flags == ()
+    assert turn_of(call, ended=8000).flags == (Flag.NO_REPLY,)
+
+
+def test_a_frame_that_left_a_little_late_costs_nobody_the_end_of_the_budget(new_call: Any) -> None:
+    call = new_call()
+    call.say(1000, 2000.4, reply_within_s=6)
+    assert turn_of(call, ended=8000).flags == (Flag.NO_REPLY,)
+    call.failure = {"kind": "timeout", "phase": "first_audio", "message": "mute"}
+    assert turn_of(call, ended=8000).flags == (Flag.NO_REPLY,)
+    assert latency.ttfa(turn_of(call, ended=8000)) == Censored(5.9996)
+
+
 def test_no_reply_is_censored_at_the_next_turn(new_call: Any) -> None:
     call = new_call()
     call.say(1000, 2000)
