@@ -64,6 +64,7 @@ __all__ = [
     "Rate",
     "Reason",
     "RunResult",
+    "Scenario",
     "Target",
     "Turn",
     "Undefined",
@@ -76,6 +77,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Scenario = str | Path | LoadedScenario
+"""A shipped suite's name or a file, either with ``#id``, or a loaded scenario."""
 
 
 class LiveCall:
