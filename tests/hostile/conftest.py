@@ -56,10 +56,11 @@ def noise(n: int, seed: int = 1, level: int = 8_000) -> bytes:
     return pcm.astype("<i2").tobytes()
 
 
-def compiled() -> Compiled:
-    """Two questions, the second when the first one's answer has been heard."""
+def compiled(*, n_turns: int = 2, n_clip: int = N_CLIP, reply_s: float = REPLY_S) -> Compiled:
+    """Questions of `n_clip` samples, each next one when the answer has been heard."""
     anchors = [parse_anchor("50 ms after greeting"), parse_anchor("200 ms after agent end")]
-    clip = np.frombuffer(noise(N_CLIP), dtype="<i2").astype(np.int16)
+    anchors = anchors[:n_turns]
+    clip = np.frombuffer(noise(n_clip), dtype="<i2").astype(np.int16)
     steps = [
         ScriptStep(
             index=i,
@@ -67,9 +68,9 @@ def compiled() -> Compiled:
             path=f"steps[{i}]",
             anchor=anchor.text,
             text=f"Question {i}?",
-            n_samples=N_CLIP,
-            voiced=[(0, N_CLIP)],
-            reply_within_s=REPLY_S,
+            n_samples=n_clip,
+            voiced=[(0, n_clip)],
+            reply_within_s=reply_s,
         )
         for i, anchor in enumerate(anchors)
     ]
@@ -89,8 +90,8 @@ def compiled() -> Compiled:
             step=i,
             kind=StepKind.SAY,
             anchor=anchor,
-            reply_within_ns=round(REPLY_S * NS),
-            speech_ns=N_CLIP * NS // RATE,
+            reply_within_ns=round(reply_s * NS),
+            speech_ns=n_clip * NS // RATE,
         )
         for i, anchor in enumerate(anchors)
     )
@@ -101,7 +102,7 @@ def compiled() -> Compiled:
         tool_delays_ns={"look_up": 0},
         tells_response_end=True,
     )
-    return Compiled(script=script, pcm=(clip, clip), flow=flow, clips=())
+    return Compiled(script=script, pcm=(clip,) * n_turns, flow=flow, clips=())
 
 
 class Peer:
@@ -476,3 +477,9 @@ def _opened(outcome: CallOutcome) -> tuple[Capture, CallTimeline]:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
+
+
+@pytest.fixture
+def short_bench(tmp_path: Path) -> Bench:
+    """A bench whose calls are one short question."""
+    return Bench(tmp_path, compiled=compiled(n_turns=1, n_clip=4_801, reply_s=0.4))

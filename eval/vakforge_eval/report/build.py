@@ -18,6 +18,7 @@ from vakforge_eval.report.html_writer import to_html
 from vakforge_eval.report.json_writer import to_json
 from vakforge_eval.report.markdown_writer import to_markdown
 from vakforge_eval.scoring.score import score_calls
+from vakforge_eval.timeline.call import CallTimeline
 
 __all__ = ["find_captures", "make_report", "write_report"]
 
@@ -64,7 +65,8 @@ def make_report(
     Raises
     ------
     CaptureError
-        If a capture cannot be read, or there are more than two systems.
+        If a capture cannot be read, two of a side have the same call id (which would make them
+        one), or there are more than two systems.
     """
     tuned = [Capture.open(path) for path in captures]
     base = [Capture.open(path) for path in baseline]
@@ -77,11 +79,7 @@ def make_report(
     if name == base_name and base:
         name = "tuned"
     sides = {base_name: base, name: tuned} if base else {name: tuned}
-    calls = {
-        (system, capture.header["call_id"]): (build_timeline(capture), capture)
-        for system, side in sides.items()
-        for capture in side
-    }
+    calls = _timelines(sides)
     sets = [
         score_calls([t for (system, _), (t, _) in calls.items() if system == one], one)
         for one in sides
@@ -107,6 +105,20 @@ def write_report(document: dict[str, Any], out: Path) -> None:
     (out / "report.json").write_bytes(to_json(document))
     (out / "report.md").write_text(to_markdown(document), encoding="utf-8")
     (out / "report.html").write_text(to_html(document), encoding="utf-8")
+
+
+def _timelines(
+    sides: dict[str, list[Capture]],
+) -> dict[tuple[str, str], tuple[CallTimeline, Capture]]:
+    calls: dict[tuple[str, str], tuple[CallTimeline, Capture]] = {}
+    for system, side in sides.items():
+        for capture in side:
+            timeline = build_timeline(capture)
+            key = system, timeline.call_id
+            if key in calls:
+                raise CaptureError(f"{calls[key][1].path} and {capture.path} hold the same call id")
+            calls[key] = timeline, capture
+    return calls
 
 
 def _name(captures: Sequence[Capture]) -> str:
