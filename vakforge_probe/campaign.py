@@ -137,8 +137,9 @@ def plan_campaign(
             # Alternating from scenario to scenario and from repeat to repeat of each scenario.
             in_turn = systems if (repeat + n) % 2 == 0 else systems[::-1]
             for system in in_turn:
+                # With the seed: one report may hold runs that differ in nothing else.
                 name = _folder_name(
-                    f"{len(plans):04d}-{system.name}-{loaded.scenario.id}-r{repeat}"
+                    f"{len(plans):04d}-{system.name}-{loaded.scenario.id}-s{call_seed}-r{repeat}"
                 )
                 plans.append(
                     CallPlan(

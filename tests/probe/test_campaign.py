@@ -132,6 +132,16 @@ def test_every_call_has_a_folder_of_its_own_with_a_plain_name(
         assert re.fullmatch(r"[A-Za-z0-9._-]{1,120}", p.call_id)
 
 
+def test_runs_of_different_seeds_share_no_call_id(scenarios: Any, tmp_path: Path) -> None:
+    chosen = scenarios(brief("a"), brief("b"))
+    ids = [
+        {p.call_id for p in plan_campaign([BASE, TUNED], chosen, folder=tmp_path, seed=seed)}
+        for seed in (0, 1)
+    ]
+    assert len(ids[0]) == len(ids[1]) == 4
+    assert not ids[0] & ids[1]
+
+
 def test_two_scenarios_of_one_name_from_two_files_are_refused(
     write_suite: Any, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def run(
         str | None, typer.Option(help="The system to compare with; calls are interleaved.")
     ] = None,
     targets: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="targets.yaml with aliases.")
+        Path | None, typer.Option(metavar="FILE", help="A targets.yaml with aliases.")
     ] = None,
     header: Annotated[
         list[str] | None,
