@@ -24,9 +24,11 @@ from websockets.protocol import State
 
 from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.reader import Capture
+from vakforge_eval.report.build import make_report
 from vakforge_eval.timeline.call import CallTimeline
 from vakforge_eval.timeline.script import Language, Script, ScriptStep, StepKind, ToolSpec
 from vakforge_probe.call import Call, CallOutcome, CallPlan
+from vakforge_probe.cli import verdict
 from vakforge_probe.cli.session import conclude
 from vakforge_probe.errors import ExitCode, TargetError
 from vakforge_probe.limits import Limits
@@ -429,7 +431,8 @@ class Bench:
         n_failed = sum(outcome.failure is not None for outcome in bad)
         if n_failed:
             assert code is (ExitCode.TARGET if n_failed == len(bad) else ExitCode.PARTIAL)
-        with_good, code_with_good, _ = self.conclude([*bad, good], "all")
+        with_good = make_report([outcome.capture for outcome in (*bad, good)])
+        code_with_good, _ = verdict.judge(with_good)
         # A good call beside one that showed nothing makes a measurement; beside a failed one, part.
         assert code_with_good in ({ExitCode.PARTIAL} if n_failed else {code, ExitCode.OK})
         assert good.failure is None

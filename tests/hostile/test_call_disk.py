@@ -81,14 +81,21 @@ def test_a_disk_that_takes_no_index_leaves_a_capture_to_recover_and_a_report_of_
 REAL = """
 import asyncio, pathlib, resource, sys
 sys.path[:0] = sys.argv[2:]
-from conftest import Bench, Stage, LIMITS, healthy
+from conftest import Bench, Stage, compiled
 from vakforge_probe.call import Call
 from vakforge_probe.net.loop import new_event_loop
 
+async def quick(peer):
+    await peer.open_session()
+    await asyncio.sleep(0.5)
+    await peer.answer("r")
+    await peer.listen()
+
 async def main():
     stage = Stage()
-    bench = Bench(pathlib.Path(sys.argv[1]))
-    url = await stage.target(healthy)
+    script = compiled(n_turns=1, n_clip=4_801, reply_s=0.5)
+    bench = Bench(pathlib.Path(sys.argv[1]), compiled=script)
+    url = await stage.target(quick)
     call = Call(bench.plan("real", url))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))

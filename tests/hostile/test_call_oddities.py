@@ -157,8 +157,10 @@ def test_speech_that_only_the_target_heard_cuts_it_short_and_the_call_goes_on(be
 # --- numbers that no clock shows -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [-1e308, -5, 0.0, 1e18, 1e308, 10**63])
-def test_offsets_of_a_mad_clock_are_kept_and_measure_nothing(bench: Any, value: float) -> None:
+OFFSETS = {"-1e308": -1e308, "-5": -5, "0": 0.0, "1e18": 1e18, "1e308": 1e308, "10^63": 10**63}
+
+
+def claiming(value: float) -> Any:
     async def behave(peer: Any) -> None:
         await peer.open_session()
         for turn in range(2):
@@ -169,11 +171,16 @@ def test_offsets_of_a_mad_clock_are_kept_and_measure_nothing(bench: Any, value: 
             await peer.answer(f"r{turn}")
         await peer.listen()
 
-    judged = bench.judge(behave)
-    judged.passed()
-    assert len(judged.measured("endpoint_delay")) == 2
-    if value:
-        assert judged.measured("endpoint_delay_claimed") == []
+    return behave
+
+
+def test_offsets_of_a_mad_clock_are_kept_and_measure_nothing(bench: Any) -> None:
+    judged = bench.judge_all({name: claiming(value) for name, value in OFFSETS.items()})
+    for name, one in judged.items():
+        one.passed()
+        assert len(one.measured("endpoint_delay")) == 2
+        if name != "0":
+            assert one.measured("endpoint_delay_claimed") == []
 
 
 # --- audio formats ---------------------------------------------------------------------------
