@@ -91,6 +91,7 @@ class Behaviour(BaseModel):
     """How much later than it came the caller's voice is in the stream."""
 
     stream: Literal["turn", "continuous"] = "turn"
+    """`turn` sends audio only while it speaks, `continuous` its silence too."""
     pacing: Annotated[str, Field(pattern=r"^(paced|burst|x[0-9]+(\.[0-9]+)?)$")] = "paced"
     """`paced` sends a chunk when it begins to sound, ``x10`` ten times as fast, `burst` at once."""
     chunk: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}(ms|b)?$")] = "20ms"

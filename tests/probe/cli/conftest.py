@@ -135,6 +135,7 @@ def record(
         outcomes: list[CallOutcome] = with_agent(play)
         for n, outcome in enumerate(outcomes):
             outcome.capture.rename(tmp_path / folder / "calls" / f"{n}-{system}")
+            outcome.capture.parent.rmdir()
         return outcomes
 
     return go
