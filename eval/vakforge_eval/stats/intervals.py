@@ -26,6 +26,7 @@ from vakforge_eval.stats.bootstrap import (
     percentile_replicates,
 )
 from vakforge_eval.stats.percentiles import nearest_rank
+from vakforge_eval.stats.rates import is_extreme, newcombe
 from vakforge_eval.stats.values import Floats, Values
 from vakforge_eval.timeline.values import Rate
 
@@ -194,10 +195,16 @@ def delta_interval(base: Values, tuned: Values, percent: int) -> Interval:
 
 
 def rate_delta_interval(base: Mapping[str, Rate], tuned: Mapping[str, Rate]) -> Interval:
-    """95 % interval of a share's change tuned - base, from rates by cluster."""
+    """95 % interval of a share's change tuned - base, from rates by cluster.
+
+    Where both shares are 0 or 1 no resample differs, which is no certainty: Newcombe's then.
+    """
     names = sorted(set(base) | set(tuned))
     if len(names) < 2:
         return _none(len(names))
+    pooled = [sum(side.values(), Rate(0, 0)) for side in (base, tuned)]
+    if all(rate.total and is_extreme(rate) for rate in pooled):
+        return Interval(newcombe(*pooled), "Newcombe")
     weights = draw_weights(len(names))
 
     def share(rates: Mapping[str, Rate], draws: Floats) -> Floats:

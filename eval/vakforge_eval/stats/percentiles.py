@@ -11,7 +11,6 @@ from vakforge_eval.timeline.values import Censored, Measured, MetricValue, Reaso
 
 __all__ = [
     "LOW_N",
-    "PERCENTILE_METHOD",
     "TAIL_N",
     "Percentile",
     "nearest_rank",
@@ -20,7 +19,6 @@ __all__ = [
     "tail_label",
 ]
 
-PERCENTILE_METHOD = "nearest-rank"
 LOW_N = 100
 """A headline number of fewer turns carries the low-n badge."""
 TAIL_N = 20

@@ -1,4 +1,7 @@
-"""Intervals of a share: Wilson for the report, Clopper-Pearson for claims and for no events."""
+"""Intervals of a share: Wilson for the report, Clopper-Pearson for claims and for no events.
+
+The change of two shares that are each 0 or 1 has Newcombe's: resamples of them never differ.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,15 @@ from math import sqrt
 
 from vakforge_eval.timeline.values import Rate
 
-__all__ = ["clopper_pearson", "covers_at_least", "rate_interval", "rate_method", "wilson"]
+__all__ = [
+    "clopper_pearson",
+    "covers_at_least",
+    "is_extreme",
+    "newcombe",
+    "rate_interval",
+    "rate_method",
+    "wilson",
+]
 
 _LEVEL = 0.95
 
@@ -52,17 +63,35 @@ def covers_at_least(rate: Rate, level: float = _LEVEL) -> float | None:
     return None if exact is None else exact[0]
 
 
+def newcombe(base: Rate, tuned: Rate) -> tuple[float, float] | None:
+    """Return the interval of the change tuned - base, or None when a side counted nothing.
+
+    References
+    ----------
+    R. G. Newcombe, 1998, Interval estimation for the difference between independent proportions,
+    method 10.
+    """
+    before, after = wilson(base), wilson(tuned)
+    if before is None or after is None:
+        return None
+    old, new = base.hits / base.total, tuned.hits / tuned.total
+    low = new - old - sqrt((new - after[0]) ** 2 + (before[1] - old) ** 2)
+    high = new - old + sqrt((after[1] - new) ** 2 + (old - before[0]) ** 2)
+    return max(-1.0, low), min(1.0, high)
+
+
 def rate_interval(rate: Rate, level: float = _LEVEL) -> tuple[float, float] | None:
     """Return the reported interval: exact where no or every case is a hit, else Wilson's."""
-    return clopper_pearson(rate, level) if _is_extreme(rate) else wilson(rate, level)
+    return clopper_pearson(rate, level) if is_extreme(rate) else wilson(rate, level)
 
 
 def rate_method(rate: Rate) -> str:
     """Return the name of the method that `rate_interval` uses for this share."""
     if rate.total == 0:
         return "none: nothing was counted"
-    return "Clopper-Pearson" if _is_extreme(rate) else "Wilson"
+    return "Clopper-Pearson" if is_extreme(rate) else "Wilson"
 
 
-def _is_extreme(rate: Rate) -> bool:
+def is_extreme(rate: Rate) -> bool:
+    """Whether no or every case is a hit."""
     return rate.hits in (0, rate.total)

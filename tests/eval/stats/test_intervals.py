@@ -178,3 +178,13 @@ def test_a_difference_of_shares_is_taken_over_clusters() -> None:
 def test_shares_of_nothing_have_no_difference() -> None:
     nothing = {f"c{g}": Rate(0, 0) for g in range(3)}
     assert rate_delta_interval(nothing, nothing).ends is None
+
+
+def test_shares_without_any_event_on_both_sides_are_not_certain_to_be_equal() -> None:
+    none = {f"c{g}": Rate(0, 2) for g in range(4)}
+    found = rate_delta_interval(none, none)
+    assert found.method == "Newcombe"
+    assert found.ends is not None
+    low, high = found.ends
+    assert low == pytest.approx(-0.3244, abs=1e-3)
+    assert high == pytest.approx(0.3244, abs=1e-3)

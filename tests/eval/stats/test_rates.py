@@ -8,6 +8,7 @@ from scipy.stats import binomtest
 from vakforge_eval.stats.rates import (
     clopper_pearson,
     covers_at_least,
+    newcombe,
     rate_interval,
     rate_method,
     wilson,
@@ -53,3 +54,17 @@ def test_a_claim_of_coverage_states_what_its_cases_can_prove() -> None:
     # All of n hit: the bound is 0.05 ** (1 / n). 59 cases prove 95 %, 58 do not.
     assert covers_at_least(Rate(59, 59)) == pytest.approx(0.05 ** (1 / 59))
     assert (covers_at_least(Rate(59, 59)) or 0) > 0.95 > (covers_at_least(Rate(58, 58)) or 0)
+
+
+def test_newcombe_agrees_with_its_published_examples() -> None:
+    # Newcombe 1998, table II, method 10: 56/70 - 48/80, 9/10 - 3/10, 10/10 - 0/20.
+    for (a, m, b, n), (low, high) in (
+        ((56, 70, 48, 80), (0.0524, 0.3339)),
+        ((9, 10, 3, 10), (0.1705, 0.8090)),
+        ((10, 10, 0, 20), (0.6791, 1.0)),
+    ):
+        assert newcombe(Rate(b, n), Rate(a, m)) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_the_change_of_nothing_counted_has_no_interval() -> None:
+    assert newcombe(Rate(0, 0), Rate(1, 2)) is None
