@@ -9,7 +9,7 @@ its own message: to when it is **heard**, and to when it **arrived**.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -55,8 +55,8 @@ class Segment:
     ----------
     start, end
         Its edges as heard.
-    arrival_start, arrival_end
-        When the samples at its edges arrived: their message's arrival + offset inside of it.
+    arrival_start
+        When its first sample arrived: the arrival of its message + the offset inside of it.
     messages
         The messages that brought it, with the inaudible ones before it.
     is_cut
@@ -71,7 +71,6 @@ class Segment:
     start: Edge
     end: Edge
     arrival_start: Edge
-    arrival_end: Edge
     messages: tuple[AgentAudio, ...]
     is_cut: bool = False
     is_start_corrupt: bool = False
@@ -108,7 +107,7 @@ class Hearing:
 def hear(timeline: CallTimeline) -> Hearing:
     """Return what was heard of the agent in `timeline`."""
     placed = tuple(place(timeline.audio, timeline.flushes))
-    islands = _islands(placed, timeline.flushes)
+    islands = _islands(placed, sorted((at for at, _ in timeline.flushes), key=_at))
     stretches = _noise_stretches(timeline, islands)
     floor = _floor(stretches)
     gate = gate_for(floor)
@@ -183,19 +182,13 @@ class _Island:
 
     def _segment(self, span: Span, first: int, last: int, witnessed: bool | None) -> Segment:
         begin = self._piece_at(span.start)
-        piece = self.pieces[last]
-        end = self._edge(piece.start, last, span.end, span.end_range)
+        piece = self.pieces[begin]
         cut = self._cut_at(span, last)
-        if cut is not None:
-            end = cut
         return Segment(
             response_id=self.response_id,
-            start=self._edge(self.pieces[begin].start, begin, span.start, span.start_range),
-            end=end,
-            arrival_start=self._edge(
-                self.pieces[begin].audio.arrival, begin, span.start, span.start_range
-            ),
-            arrival_end=self._edge(piece.audio.arrival, last, span.end, span.end_range),
+            start=self._edge(piece.start, begin, span.start, span.start_range),
+            end=cut or self._edge(self.pieces[last].start, last, span.end, span.end_range),
+            arrival_start=self._edge(piece.audio.arrival, begin, span.start, span.start_range),
             messages=tuple(p.audio for p in self.pieces[min(first, begin) : last + 1]),
             is_cut=cut is not None,
             is_start_corrupt=self._is_corrupt(min(first, begin), begin),
@@ -241,10 +234,8 @@ class _Island:
         return abs(samples_to_ns(begin + other - span.start, self.rate_hz)) <= _VAD_TOLERANCE_NS
 
 
-def _islands(
-    placed: Iterable[Placed], flushes: Sequence[tuple[Instant, str | None]]
-) -> list[_Island]:
-    """Return the islands of each response, each in order of play."""
+def _islands(placed: Iterable[Placed], flushes: Sequence[Instant]) -> list[_Island]:
+    """Return the islands of each response, each in order of play; `flushes` are sorted."""
     islands: list[_Island] = []
     current: dict[str | None, _Island] = {}
     for piece in placed:
@@ -260,10 +251,14 @@ def _islands(
     return islands
 
 
-def _flush_of(island: _Island, flushes: Sequence[tuple[Instant, str | None]]) -> Instant | None:
+def _flush_of(island: _Island, flushes: Sequence[Instant]) -> Instant | None:
     """Return the flush that ended an island: the first one at or after its last sound."""
-    later = (at for at, _ in flushes if at.at >= island.drained_at - _ROUNDING_NS)
-    return min(later, key=lambda at: at.at, default=None)
+    first = bisect_left(flushes, island.drained_at - _ROUNDING_NS, key=_at)
+    return flushes[first] if first < len(flushes) else None
+
+
+def _at(instant: Instant) -> int:
+    return instant.at
 
 
 def _noise_stretches(timeline: CallTimeline, islands: Sequence[_Island]) -> list[tuple[int, Pcm]]:

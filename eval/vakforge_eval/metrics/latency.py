@@ -225,9 +225,10 @@ def dead_air_max(view: TurnView) -> MetricValue:
         return last
     if any(s.is_start_corrupt or s.is_end_corrupt for s in view.turn.reply):
         return Undefined(Reason.CORRUPT_AUDIO)
-    silences = [(a, b) for a, b in _silences(view, last) if b is not last]
     longest_pair = max(
-        silences, key=lambda pair: pair[1].when.at - pair[0].when.at, default=(begin, begin)
+        _silences(view, last),
+        key=lambda pair: pair[1].when.at - pair[0].when.at,
+        default=(begin, begin),
     )
     return Measured.between(*longest_pair)
 

@@ -9,6 +9,7 @@ from vakforge_eval.metrics.spec import (
     BY_MESSAGE,
     Better,
     CallMetric,
+    Group,
     MetricSpec,
     TurnMetric,
 )
@@ -24,9 +25,7 @@ def _from_end(
     function: TurnMetric, stop: str, detector: str, *, skips_early: bool = False
 ) -> MetricSpec:
     """Return a latency from the end of the user's speech."""
-    return MetricSpec.of_turn(
-        function, "s", "lower", ("user_end", stop), detector, skips_early=skips_early
-    )
+    return _of_turn(function, "s", "lower", ("user_end", stop), detector, skips_early=skips_early)
 
 
 def _first(function: TurnMetric, stop: str, detector: str) -> MetricSpec:
@@ -34,24 +33,57 @@ def _first(function: TurnMetric, stop: str, detector: str) -> MetricSpec:
     return _from_end(function, stop, detector, skips_early=True)
 
 
+def _streamed(function: TurnMetric, better: Better, formula: str) -> MetricSpec:
+    span = (_MESSAGE, f"last audio message; {formula}")
+    return _of_turn(function, "ratio", better, span, BY_MESSAGE)
+
+
+def _of_turn(
+    function: TurnMetric,
+    unit: str,
+    better: Better,
+    span: tuple[str, str],
+    detector: str,
+    *,
+    skips_early: bool = False,
+) -> MetricSpec:
+    return MetricSpec(
+        unit=unit,
+        better=better,
+        span=span,
+        detector=detector,
+        group="latency",
+        on_turn=function,
+        skips_early=skips_early,
+    )
+
+
 def _phase(function: CallMetric, name: str) -> MetricSpec:
     """Return a part of the call's setup."""
     span = (f"begin of {name}", f"end of {name}")
-    return MetricSpec.of_call(function, "s", "lower", span, _CLOCK, "latency")
+    return _of_call(function, "s", "lower", span, _CLOCK, "latency")
 
 
-def _share(function: CallMetric, what: str) -> MetricSpec:
-    """Return a share of turns or calls."""
-    return MetricSpec.of_call(function, "rate", "lower", (what, "hits / total"), _CLOCK, "turns")
+def _share(function: CallMetric, what: str, group: Group = "turns") -> MetricSpec:
+    """Return a share of turns, calls or frames."""
+    return _of_call(function, "rate", "lower", (what, "hits / total"), _CLOCK, group)
 
 
 def _lateness(function: CallMetric) -> MetricSpec:
-    return MetricSpec.of_call(function, "s", "lower", ("due", "sent"), _CLOCK, "transport")
+    return _of_call(function, "s", "lower", ("due", "sent"), _CLOCK, "transport")
 
 
-def _streamed(function: TurnMetric, better: Better, formula: str) -> MetricSpec:
-    span = (_MESSAGE, f"last audio message; {formula}")
-    return MetricSpec.of_turn(function, "ratio", better, span, BY_MESSAGE)
+def _of_call(
+    function: CallMetric,
+    unit: str,
+    better: Better,
+    span: tuple[str, str],
+    detector: str,
+    group: Group,
+) -> MetricSpec:
+    return MetricSpec(
+        unit=unit, better=better, span=span, detector=detector, group=group, on_call=function
+    )
 
 
 _LATENCY = (
@@ -61,10 +93,8 @@ _LATENCY = (
     _first(latency.ttfa_heard, f"{_AUDIBLE}, as heard", AS_HEARD),
     _first(latency.ttfs, "first stretch of speech >= 400 ms", AS_HEARD),
     _first(latency.ttf_answer, "first segment after the last tool result", AS_HEARD),
-    MetricSpec.of_turn(
-        latency.tool_wait, "s", None, ("tool call", "scripted tool result"), "the script"
-    ),
-    MetricSpec.of_turn(
+    _of_turn(latency.tool_wait, "s", None, ("tool call", "scripted tool result"), "the script"),
+    _of_turn(
         latency.leading_silence, "s", "lower", (_MESSAGE, f"{_AUDIBLE}, by arrival"), BY_ARRIVAL
     ),
     _from_end(latency.dead_air_max, "end of the reply; longest silence on the way", AS_HEARD),
@@ -80,13 +110,13 @@ _LATENCY = (
 )
 
 _SETUP = (
-    MetricSpec.of_call(setup.setup, "s", "lower", ("dial", "session ready"), _CLOCK, "latency"),
+    _of_call(setup.setup, "s", "lower", ("dial", "session ready"), _CLOCK, "latency"),
     _phase(setup.setup_resolve, "resolve"),
     _phase(setup.setup_connect, "connect"),
     _phase(setup.setup_tls, "tls"),
     _phase(setup.setup_handshake, "handshake"),
     _phase(setup.setup_ready, "ready"),
-    MetricSpec.of_call(
+    _of_call(
         setup.greeting_latency,
         "s",
         "lower",
@@ -107,15 +137,8 @@ _TRANSPORT = (
     _lateness(transport.send_lateness_p50),
     _lateness(transport.send_lateness_p99),
     _lateness(transport.send_lateness_max),
-    MetricSpec.of_call(
-        transport.frames_late,
-        "rate",
-        "lower",
-        ("frames > 10 ms late", "hits / total"),
-        _CLOCK,
-        "transport",
-    ),
-    MetricSpec.of_call(
+    _share(transport.frames_late, "frames > 10 ms late", "transport"),
+    _of_call(
         transport.interarrival_jitter,
         "s",
         "lower",
@@ -123,7 +146,7 @@ _TRANSPORT = (
         BY_MESSAGE,
         "transport",
     ),
-    MetricSpec.of_call(
+    _of_call(
         transport.underruns,
         "count",
         "lower",
@@ -131,7 +154,7 @@ _TRANSPORT = (
         AS_HEARD,
         "transport",
     ),
-    MetricSpec.of_call(
+    _of_call(
         transport.clock_skew_ppm,
         "ppm",
         None,
@@ -142,7 +165,7 @@ _TRANSPORT = (
 )
 
 _SELF = (
-    MetricSpec.of_call(
+    _of_call(
         transport.cpu_share,
         "share",
         "lower",
@@ -150,12 +173,20 @@ _SELF = (
         "CPU time of the process",
         "self",
     ),
-    MetricSpec.of_call(
+    _of_call(
         transport.loop_lag_max,
         "s",
         "lower",
         ("planned wake-up", "real wake-up"),
         _CLOCK,
+        "self",
+    ),
+    _of_call(
+        setup.vad_disagreements,
+        "rate",
+        "lower",
+        ("replies whose start webrtcvad puts > 100 ms elsewhere", "hits / total"),
+        "webrtcvad, beside the gate",
         "self",
     ),
 )

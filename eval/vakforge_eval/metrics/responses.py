@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,11 +10,9 @@ from vakforge_eval.signal.playout import Placed
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline
 from vakforge_eval.timeline.events import (
     Interrupt,
-    ResponseAudioEnd,
     ResponseEnded,
     ResponseStarted,
     TextDelta,
-    ToolCall,
 )
 from vakforge_eval.timeline.instant import Instant
 
@@ -28,36 +27,27 @@ class Response:
     ----------
     messages, texts
         Its messages that hold audio and its non-empty pieces of text, in order of arrival.
-    ended, status
-        When the server called it ended, and as what.
+    ended
+        When the server called it ended.
     cancelled
         First evidence that it was cut: a cancelled status, an interrupt, a flush of its audio.
-    n_played
-        How many of its samples the playout model played.
+    is_cut
+        Whether a flush took some of its audio away.
     """
 
     response_id: str | None
     started: Instant | None = None
-    audio_ended: Instant | None = None
     ended: Instant | None = None
-    status: str | None = None
     cancelled: Instant | None = None
-    n_played: int = 0
     is_cut: bool = False
     messages: list[AgentAudio] = field(default_factory=list)
     texts: list[TextDelta] = field(default_factory=list)
-    tool_calls: list[ToolCall] = field(default_factory=list)
 
     @property
     def born(self) -> Instant | None:
         """The first sign of it: its start, else its first text or audio."""
         first = [m.arrival for m in self.messages[:1]] + [t.at for t in self.texts[:1]]
         return self.started or min(first, key=lambda at: at.at, default=None)
-
-    @property
-    def is_natural_end(self) -> bool:
-        """Whether it is known to have ended by itself."""
-        return self.ended is not None and self.cancelled is None
 
     def cancel(self, at: Instant) -> None:
         """Note evidence of a cut; the earliest stands."""
@@ -77,10 +67,6 @@ def collect_responses(
                 response.started = response.started or event.at
             case TextDelta() if event.text:
                 _of(found, event.response_id).texts.append(event)
-            case ToolCall():
-                _of(found, event.response_id).tool_calls.append(event)
-            case ResponseAudioEnd():
-                _of(found, event.response_id).audio_ended = event.at
             case ResponseEnded():
                 _end(_of(found, event.response_id), event)
             case _:
@@ -90,7 +76,6 @@ def collect_responses(
         # A message without a sample is no audio: it would make a late reply look early.
         if len(piece.audio.pcm) or piece.audio.is_corrupt:
             response.messages.append(piece.audio)
-        response.n_played += piece.n_played
         response.is_cut = response.is_cut or piece.is_cut
     _note_cuts(timeline, found)
     return dict(sorted(found.items(), key=_first_sign))
@@ -102,22 +87,28 @@ def _of(found: dict[str | None, Response], response_id: str | None) -> Response:
 
 def _end(response: Response, event: ResponseEnded) -> None:
     if response.ended is None:
-        response.ended, response.status = event.at, event.status
+        response.ended = event.at
     if event.status == "cancelled":
         response.cancel(event.at)
 
 
 def _note_cuts(timeline: CallTimeline, found: dict[str | None, Response]) -> None:
     """Note interrupts by name, and flushes that cost a response some of its audio."""
-    named = [(e.at, e.response_id) for e in timeline.events if isinstance(e, Interrupt)]
-    for at, response_id in (*named, *timeline.flushes):
+    told = [(e.at, e.response_id) for e in timeline.events if isinstance(e, Interrupt)]
+    told += timeline.flushes
+    for at, response_id in told:
         if response_id is not None and response_id in found:
             found[response_id].cancel(at)
-        elif response_id is None:
-            for response in found.values():
-                born = response.born
-                if response.is_cut and born is not None and born.at <= at.at:
-                    response.cancel(at)
+    of_all = sorted((at for at, response_id in told if response_id is None), key=_at)
+    for response in found.values():
+        if response.is_cut and response.born is not None:
+            first = bisect_left(of_all, response.born.at, key=_at)
+            if first < len(of_all):
+                response.cancel(of_all[first])
+
+
+def _at(instant: Instant) -> int:
+    return instant.at
 
 
 def _first_sign(item: tuple[str | None, Response]) -> tuple[int, str]:

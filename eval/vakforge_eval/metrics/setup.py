@@ -20,6 +20,7 @@ __all__ = [
     "setup_ready",
     "setup_resolve",
     "setup_tls",
+    "vad_disagreements",
 ]
 
 
@@ -168,6 +169,23 @@ def no_reply_rate(view: CallView) -> Rate:
         Hits and valid turns, failed ones included. Undefined (no value) if no turn is valid.
     """
     return _share(view, lambda turn: Flag.NO_REPLY in turn.flags)
+
+
+def vad_disagreements(view: CallView) -> Rate:
+    """Share of replies whose start the second detector puts more than 100 ms elsewhere.
+
+    **Anchor**: first audible sample by the gate -> start of speech by webrtcvad.
+
+    Returns
+    -------
+    Rate
+        Hits and the first replies of valid turns that both were asked about. Undefined (no value)
+        if there are none.
+    """
+    valid = [turn for turn in view.turn_views if not any(f.invalidates for f in turn.flags)]
+    firsts = [turn.turn.first_reply for turn in valid]
+    asked = [f.segment.is_witnessed for f in firsts if f is not None]
+    return Rate(asked.count(False), sum(answer is not None for answer in asked))
 
 
 def invalid_turns(view: CallView) -> Rate:

@@ -197,6 +197,10 @@ class _Assigner:
         self._turns = turns
         self._starts = [turn.start.at for turn in turns]
         self._owner: dict[str, Turn] = {}
+        self._spoken: dict[int, tuple[int, int]] = {}
+        """Start of a turn's latest reply segment, and when its reply falls silent."""
+        self._calls = [event for event in timeline.events if isinstance(event, ToolCall)]
+        self._results = {result.call_id: result for result in timeline.tool_results}
 
     def _turn_at(self, ns: int) -> Turn:
         """Return the turn that is open at `ns`."""
@@ -209,9 +213,16 @@ class _Assigner:
         if owner is not None:
             owner.segments.append(HeardSegment(segment, Role.CARRY_OVER))
             return
-        turn.segments.append(self._judge(segment, turn))
+        heard = self._judge(segment, turn)
+        turn.segments.append(heard)
+        if heard.role is Role.REPLY:
+            _, until = self._last_word(turn)
+            self._spoken[turn.index] = segment.start.when.at, max(until, segment.end.when.at)
         if segment.response_id is not None:
             self._owner[segment.response_id] = turn
+
+    def _last_word(self, turn: Turn) -> tuple[int, int]:
+        return self._spoken.get(turn.index, (turn.start.at, turn.end.at))
 
     def _old_owner(self, segment: Segment, turn: Turn) -> Turn | None:
         """Return the older turn that the segment's response belongs to, if there is one."""
@@ -244,13 +255,12 @@ class _Assigner:
         """Whether the agent spoke up after > 3.0 s in which it owed the user nothing."""
         start = segment.start.when.at
         born = self._born(segment)
-        reply = turn.reply
-        quiet_since = max([turn.end.at, *(s.end.when.at for s in reply)])
+        _, quiet_since = self._last_word(turn)
         if min(start, born) - quiet_since <= _UNSOLICITED_NS:
             return False
         if self._is_tool_pending(turn, born) or self._is_response_pending(segment, turn, born):
             return False
-        return bool(reply) or self._was_not_noticed(turn, born)
+        return turn.index in self._spoken or self._was_not_noticed(turn, born)
 
     def _born(self, segment: Segment) -> int:
         """Return the first sign of the segment's response, its start where there are no ids."""
@@ -276,12 +286,11 @@ class _Assigner:
 
     def _is_tool_pending(self, turn: Turn, at: int) -> bool:
         """Whether a tool call, or the answer to its result, was still owed."""
-        calls = [e for e in self._timeline.events if isinstance(e, ToolCall)]
-        results = {r.call_id: r for r in self._timeline.tool_results}
-        last_word = max((s.start.when.at for s in turn.reply), default=turn.start.at)
+        last_word, _ = self._last_word(turn)
         return any(
-            turn.start.at <= call.at.at <= at and _is_owed(results.get(call.call_id), last_word)
-            for call in calls
+            turn.start.at <= call.at.at <= at
+            and _is_owed(self._results.get(call.call_id), last_word)
+            for call in self._calls
         )
 
     def _was_not_noticed(self, turn: Turn, at: int) -> bool:

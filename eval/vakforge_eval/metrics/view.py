@@ -40,12 +40,10 @@ class CallView:
     @cached_property
     def turn_views(self) -> tuple[TurnView, ...]:
         """A view of each turn, the greeting left out."""
+        turns, responses = self.turns.turns, self.hearing.responses
         return tuple(
-            TurnView(
-                self, turn, find_anchors(self.timeline, turn, self.hearing.responses), index == last
-            )
-            for last in (len(self.turns.turns) - 1,)
-            for index, turn in enumerate(self.turns.turns)
+            TurnView(self, turn, find_anchors(self.timeline, turn, responses), turn is turns[-1])
+            for turn in turns
         )
 
 
@@ -137,7 +135,7 @@ class TurnView:
             return Undefined(Reason.NOT_AUDIBLE)
         return Censored(self.watched_s)
 
-    @property
+    @cached_property
     def flags(self) -> tuple[Flag, ...]:
         """The turn's marks, in the order of their names."""
         first = self.turn.first_reply
@@ -177,9 +175,5 @@ class TurnView:
 
     def _is_committed_by_hand(self) -> bool:
         """Whether the probe itself told the server that the user was done."""
-        return any(
-            entry.get("type") == "sent"
-            and entry.get("what") == "commit"
-            and self.turn.start.at <= int(entry.get("before", -1)) < self.turn.closes
-            for entry in self.timeline.journal
-        )
+        turn = self.turn
+        return any(turn.start.at <= at.lo < turn.closes for at in self.timeline.commits)

@@ -184,3 +184,17 @@ def test_what_the_probe_does_not_tell_is_not_zero(new_call: Any, probe: dict[str
     view = view_of(call)
     assert transport.cpu_share(view) == Undefined(Reason.NOT_OBSERVABLE)
     assert transport.loop_lag_max(view) == Undefined(Reason.NOT_OBSERVABLE)
+
+
+def test_disagreements_count_the_replies_that_both_detectors_were_asked_about(
+    new_call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = new_call()
+    for n in range(3):
+        call.say(1000 + 5000 * n, 2000 + 5000 * n)
+    call.reply(2500, call.tone(500), response_id="r0")
+    call.reply(7500, call.tone(500), response_id="r1")
+    # The witness puts the first reply's start where the gate does, the second's nowhere.
+    answers = iter([0, None])
+    monkeypatch.setattr("vakforge_eval.signal.vad.first_speech", lambda *_: next(answers))
+    assert setup.vad_disagreements(view_of(call, ended=20_000)) == Rate(1, 2)

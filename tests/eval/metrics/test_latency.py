@@ -529,7 +529,7 @@ def test_a_stall_where_no_metric_looks_spoils_nothing(new_call: Any) -> None:
 
 def test_a_turn_committed_by_hand_is_marked(new_call: Any) -> None:
     call = one_turn(new_call)
-    call.journal.append({"type": "sent", "what": "commit", "before": call.at(2010).at})
+    call.commits.append(call.at(2010))
     assert turn_of(call).flags == (Flag.ENDPOINTING_MANUAL,)
 
 
