@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,13 +17,32 @@ from typer.testing import CliRunner
 
 import vakforge_eval
 import vakforge_probe
+from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.process import AgentProcess
-from vakforge_probe.call import CallOutcome
+from vakforge_probe.agent.server import serve
 from vakforge_probe.campaign import System, plan_campaign, run_campaign
 from vakforge_probe.cli.app import app
 from vakforge_probe.limits import Limits
+from vakforge_probe.net.virtual import run
+from vakforge_probe.scenario.clips import data_root
 from vakforge_probe.scenario.loader import load_suite
 from vakforge_probe.target import Target
+
+ONE_TURN = {
+    "schema": 1,
+    "scenarios": [
+        {
+            "id": "one",
+            "locale": "en-US",
+            "language": {"primary": "en"},
+            "budgets": {"reply": "2 s"},
+            "steps": [
+                {"say": None, "clip": "en/order_delivery_date", "at": "0.2 s"},
+                {"hang_up": None, "at": "100 ms after agent end"},
+            ],
+        }
+    ],
+}
 
 
 @dataclass(frozen=True)
@@ -110,32 +130,45 @@ def short_suite(write_suite: Callable[..., Path]) -> Path:
     )
 
 
-@pytest.fixture
-def record(
-    with_agent: Any, write_suite: Any, one_question: dict[str, Any], tmp_path: Path
-) -> Callable[..., list[CallOutcome]]:
-    """Return a recorder on virtual time: ``record(query, ..., system="tuned")``, a call each."""
+@pytest.fixture(scope="session")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, int], Path]:
+    """Return the capture of one call on virtual time, made once: ``of(query, system, seed)``."""
+    folder = tmp_path_factory.mktemp("recordings")
+    suite = folder / "one.yaml"
+    suite.write_text(json.dumps(ONE_TURN))
+    made: dict[tuple[str, str, int], Path] = {}
 
-    def go(*queries: str, system: str = "tuned", folder: str = "run") -> list[CallOutcome]:
-        suite = load_suite(write_suite({**one_question, "budgets": {"reply": "2 s"}}))
-
-        async def play(url: str) -> list[CallOutcome]:
-            plans = []
-            for n, query in enumerate(queries):
-                target = Target(url=f"{url}{query}", label="target")
-                plans += plan_campaign(
+    async def make(query: str, system: str, seed: int) -> Path:
+        knobs = Behaviour(greeting=False)
+        async with await serve(knobs, "127.0.0.1", 0, None, data_root() / "clips") as agent:
+            target = Target(url=f"{agent.url}{query}", label="target")
+            (outcome,) = await run_campaign(
+                plan_campaign(
                     [System(system, target)],
-                    suite.scenarios,
-                    folder=tmp_path / folder / "calls" / f"of-{n}",
-                    seed=n,
+                    load_suite(suite).scenarios,
+                    folder=folder / str(len(made)),
+                    seed=seed,
                     limits=Limits(handshake_s=1.0, ready_s=1.0),
                 )
-            return await run_campaign(plans)
+            )
+        return outcome.capture
 
-        outcomes: list[CallOutcome] = with_agent(play)
-        for n, outcome in enumerate(outcomes):
-            outcome.capture.rename(tmp_path / folder / "calls" / f"{n}-{system}")
-            outcome.capture.parent.rmdir()
-        return outcomes
+    def of(query: str, system: str, seed: int) -> Path:
+        key = query, system, seed
+        if key not in made:
+            made[key] = run(make(*key))
+        return made[key]
+
+    return of
+
+
+@pytest.fixture
+def record(recordings: Callable[[str, str, int], Path], tmp_path: Path) -> Callable[..., None]:
+    """Return a maker of runs: ``record(query, ..., system="tuned", folder="run")``, a call each."""
+
+    def go(*queries: str, system: str = "tuned", folder: str = "run") -> None:
+        for n, query in enumerate(queries):
+            kept = recordings(query, system, n)
+            shutil.copytree(kept, tmp_path / folder / "calls" / f"{n}-{system}")
 
     return go

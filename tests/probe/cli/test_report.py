@@ -125,14 +125,14 @@ def document(cli: Any, record: Any) -> Any:
     return cli("report", "run", "--json").document
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_no_line_folds_on_a_terminal(document: Any, width: int) -> None:
-    console = Console(force_terminal=True, width=width, color_system=None, soft_wrap=True)
-    with console.capture() as capture:
-        print_summary(document, console)
-    lines = capture.get().splitlines()
-    assert max(map(len, lines)) <= width
-    assert sum(line.startswith("ttfa") for line in lines) == 3
+def test_no_line_folds_on_a_terminal(document: Any) -> None:
+    for width in (80, 120, 200):
+        console = Console(force_terminal=True, width=width, color_system=None, soft_wrap=True)
+        with console.capture() as capture:
+            print_summary(document, console)
+        lines = capture.get().splitlines()
+        assert max(map(len, lines)) <= width
+        assert sum(line.startswith("ttfa") for line in lines) == 3
 
 
 def test_colours_are_left_out_when_nobody_wants_them(
