@@ -69,7 +69,7 @@ class CallBuilder:
         self.events: list[Event] = []
         self.flushes: list[tuple[Instant, str | None]] = []
         self.results: list[SentResult] = []
-        self.journal: list[dict[str, Any]] = []
+        self.commits: list[Instant] = []
         self.header: dict[str, Any] = {"seed": 1, "repeat": 0, "stamp_source": "virtual"}
         self.lateness: dict[int, int] = {}
         self.failure: dict[str, Any] | None = None
@@ -216,9 +216,9 @@ class CallBuilder:
             events=tuple(sorted(self.events, key=lambda e: e.at.at)),
             flushes=tuple(self.flushes),
             tool_results=tuple(self.results),
+            commits=tuple(self.commits),
             failure=self.failure,
             probe=self.probe,
-            journal=tuple(self.journal),
         )
 
     def _stream(self, ended: float) -> npt.NDArray[np.void]:

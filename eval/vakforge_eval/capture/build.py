@@ -63,6 +63,7 @@ def build_timeline(capture: Capture) -> CallTimeline:
         events=events,
         flushes=book.flushes(),
         tool_results=book.tool_results(),
+        commits=book.commits(),
         failure=book.failure(),
         probe={
             **book.self_facts(),
@@ -120,6 +121,13 @@ class _Journal:
             )
             for _, f in self._lines["sent"]
             if f.text("what") == "tool_result"
+        )
+
+    def commits(self) -> tuple[Instant, ...]:
+        return tuple(
+            Instant.sending(*f.span("before", "after"))
+            for _, f in self._lines["sent"]
+            if f.text("what") == "commit"
         )
 
     def failure(self) -> dict[str, Any] | None:

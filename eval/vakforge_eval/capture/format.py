@@ -57,7 +57,7 @@ INDEX = "index.json"
 DATA_FILES = (HEADER, SCENARIO, FRAMES, USER_WIRE, AGENT_WIRE, EVENTS)
 PARTIAL_SUFFIX = ".partial"
 
-WIRE_FILES = {Direction.USER: USER_WIRE, Direction.AGENT: AGENT_WIRE}
+WIRE_FILES: dict[int, str] = {Direction.USER: USER_WIRE, Direction.AGENT: AGENT_WIRE}
 
 MAX_NS = 1 << 62
 """146 years: no monotonic clock is beyond, and sums of two still fit into 64 bits."""

@@ -75,6 +75,7 @@ class Capture:
         self.is_recovered = index.get("recovered") is True
         self.is_truncated = index.get("truncated") is True
         self._hashes = index.get("files")
+        self._wires: dict[str, memoryview] = {}
 
     @classmethod
     def open(cls, path: Path, bounds: CaptureBounds | None = None) -> Capture:
@@ -140,7 +141,7 @@ class Capture:
         CaptureError
             If it is not there, damaged, or beyond its bound.
         """
-        name = WIRE_FILES.get(int(record["direction"]))  # type: ignore[call-overload]
+        name = WIRE_FILES.get(int(record["direction"]))
         begin, length = int(record["offset"]), int(record["length"])
         where = f"{name}: message {int(record['seq'])}"
         if name is None or length > self.bounds.message_bytes:
@@ -164,10 +165,6 @@ class Capture:
         if name not in self._wires:
             self._wires[name] = map_file(self.path / name, self.bounds.of(name))
         return self._wires[name]
-
-    @cached_property
-    def _wires(self) -> dict[str, memoryview]:
-        return {}
 
     def _wrong_hashes(self) -> list[Problem]:
         hashes = self._hashes

@@ -9,7 +9,7 @@ from typing import Any
 from vakforge_eval import __version__
 from vakforge_eval.metrics.hearing import DETECTOR, PLAYOUT
 from vakforge_eval.report import phrases
-from vakforge_eval.report.document import build_document
+from vakforge_eval.report.document import N_SAMPLES, build_document
 from vakforge_eval.scoring.compare import breakdowns, pairs, summarise
 from vakforge_eval.scoring.rows import call_rows, turn_rows
 from vakforge_eval.scoring.scores import ScoreSet, TurnScore
@@ -22,7 +22,6 @@ Excerpt = Callable[[str, str, int], Mapping[str, Any]]
 
 _MAX_INVALID = 0.05
 _MAX_CPU_SHARE = 0.7
-_N_SAMPLES = 10
 
 
 def measurement_verdict(sets: Sequence[ScoreSet]) -> dict[str, Any]:
@@ -86,7 +85,7 @@ def sample_rows(
             "reference": _reference(answers[-1].expected),
             "answers": {turn.system: _answer(turn, excerpt) for turn in answers},
         }
-        for answers in mixed[:_N_SAMPLES]
+        for answers in mixed[:N_SAMPLES]
     ]
 
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vakforge_eval.report.judgement import central
+from vakforge_eval.scoring.compare import DIMENSIONS
 
-__all__ = ["DIMENSIONS", "NOT_YET", "breakdown_sections", "find_changes"]
+__all__ = ["NOT_YET", "breakdown_sections", "find_changes"]
 
 Row = Mapping[str, Any]
-
-DIMENSIONS = ("scenario", "locale", "condition", "language", "source")
-"""What turns are sliced by, in the order in which it is printed."""
 
 NOT_YET = {
     "entity_type": "not measured yet in this report: no recognition metric was scored",

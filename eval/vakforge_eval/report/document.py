@@ -12,13 +12,14 @@ from vakforge_eval.report.judgement import is_measured, judge
 from vakforge_eval.report.safe import clean_text, clean_tree
 from vakforge_eval.timeline.values import Flag
 
-__all__ = ["SCHEMA_VERSION", "build_document"]
+__all__ = ["N_SAMPLES", "SCHEMA_VERSION", "build_document"]
 
 SCHEMA_VERSION = 1
 
 Row = Mapping[str, Any]
 
-_N_SAMPLES = 10
+N_SAMPLES = 10
+"""How many samples a report shows."""
 _RELATIVE_LINK = re.compile(r"(?!/)(?!.*\.\.)[A-Za-z0-9._/-]{1,300}")
 _UNANSWERED = frozenset({Flag.NO_REPLY.value, Flag.CALL_FAILED.value})
 _INVALIDATING = frozenset(flag.value for flag in Flag if flag.invalidates)
@@ -191,7 +192,7 @@ def build_document(
             "excluded": _excluded(turns, systems),
             "turns": list(turns),
             "calls": list(calls),
-            "samples": [_sample(sample, systems) for sample in samples[:_N_SAMPLES]],
+            "samples": [_sample(sample, systems) for sample in samples[:N_SAMPLES]],
             "provenance": dict(provenance),
         }
     )

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from vakforge_eval.metrics.registry import METRICS
 from vakforge_eval.metrics.spec import MetricSpec
 from vakforge_eval.scoring.cells import (
@@ -28,9 +30,11 @@ from vakforge_eval.stats.percentiles import Percentile, nearest_rank, percentile
 from vakforge_eval.stats.values import Values
 from vakforge_eval.timeline.values import Censored, Measured, Rate
 
-__all__ = ["DefinitionMismatch", "breakdowns", "pairs", "summarise"]
+__all__ = ["DIMENSIONS", "DefinitionMismatch", "breakdowns", "pairs", "summarise"]
 
-_DIMENSIONS = ("scenario", "locale", "condition", "language", "source")
+DIMENSIONS = ("scenario", "locale", "condition", "language", "source")
+"""What turns are sliced by, in the order in which it is printed."""
+
 _BOUGHT = (("early_rate", "early replies rose"), ("no_reply_rate", "missing replies rose"))
 
 
@@ -64,7 +68,7 @@ def breakdowns(base: ScoreSet | None, tuned: ScoreSet) -> list[dict[str, Any]]:
     specs = [spec for spec in METRICS if spec.scope == "turn" or spec.group == "turns"]
     sets = [tuned] if base is None else [base, tuned]
     out = []
-    for by in _DIMENSIONS:
+    for by in DIMENSIONS:
         for value in sorted({c.slices[by] for s in sets for c in s.calls if by in c.slices}):
             parts = [scores.where(_is_in(by, value)) for scores in sets]
             rows = _rows(parts[0] if base else None, parts[-1], specs)
@@ -124,8 +128,8 @@ def _row(spec: MetricSpec, base: ScoreSet | None, tuned: ScoreSet) -> dict[str, 
         "unit": spec.unit,
         "better": spec.better,
         "definition": tuned.definitions.get(spec.name, spec.definition),
-        "start": spec.start,
-        "stop": spec.stop,
+        "start": spec.span[0],
+        "stop": spec.span[1],
         "detector": spec.detector,
         "group": spec.group,
     }
@@ -214,8 +218,7 @@ def _paired(spec: MetricSpec, base: ScoreSet, tuned: ScoreSet) -> dict[str, Any]
     known = [
         b.value - a.value for a, b in found if isinstance(a, Measured) and isinstance(b, Measured)
     ]
-    sample = Values.of(("", Measured(x)) for x in known)
-    middle = round(nearest_rank(sample.low, 50), 9) if known else None
+    middle = round(nearest_rank(np.array(known), 50), 9) if known else None
     return {"n_pairs": len(known), "paired_delta": middle}
 
 

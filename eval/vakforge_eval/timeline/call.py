@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vakforge_eval.timeline.events import Event
-from vakforge_eval.timeline.instant import Instant
+from vakforge_eval.timeline.instant import Instant, samples_to_ns
 from vakforge_eval.timeline.script import Script, ScriptStep, StepKind
 
 __all__ = ["AgentAudio", "CallTimeline", "Capabilities", "SentResult", "Utterance"]
@@ -84,8 +84,8 @@ class AgentAudio:
 
     @property
     def duration_ns(self) -> int:
-        """Duration of this message's audio."""
-        return (2 * len(self.pcm) * 1_000_000_000 + self.rate_hz) // (2 * self.rate_hz)
+        """Duration of this message's audio (ns)."""
+        return samples_to_ns(len(self.pcm), self.rate_hz)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,8 @@ class CallTimeline:
         When the heard queue was emptied, and for which response (None: all).
     failure
         None, or the typed failure of the call: ``{"kind", "phase", "message"}``.
+    commits
+        When the probe itself told the server that the user was done.
     ended
         When watching ended; what had not come by then is censored there.
     """
@@ -131,6 +133,7 @@ class CallTimeline:
     events: tuple[Event, ...]
     flushes: tuple[tuple[Instant, str | None], ...]
     tool_results: tuple[SentResult, ...]
+    commits: tuple[Instant, ...] = ()
     failure: dict[str, Any] | None = None
     probe: dict[str, Any] = field(default_factory=dict)
     journal: tuple[dict[str, Any], ...] = ()

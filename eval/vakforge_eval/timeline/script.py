@@ -23,8 +23,6 @@ __all__ = [
     "ToolSpec",
 ]
 
-SCRIPT_VERSION = 1
-
 
 class StepKind(StrEnum):
     """What the scripted user does in a step."""

@@ -292,6 +292,7 @@ def test_journal_lines_become_the_timeline(tmp_path: Path) -> None:
         "sent", what="tool_result", seq=4, before=20, after=22, call_id="c", name="book",
         delay_s=1,
     )  # fmt: skip
+    book.event("sent", what="commit", seq=5, before=30, after=32)
     book.event("failure", kind="timeout", phase="call", message="m")
     book.event("self", cpu_s=0.5, wall_s=2.0)
     book.event("call_ended", at=99, reason="failure")
@@ -304,6 +305,7 @@ def test_journal_lines_become_the_timeline(tmp_path: Path) -> None:
     assert (result.call_id, result.name, result.at, result.delay_s) == (
         "c", "book", Instant(20, 22, 21), 1.0,
     )  # fmt: skip
+    assert timeline.commits == (Instant(30, 32, 31),)
     assert timeline.failure == {"kind": "timeout", "phase": "call", "message": "m"}
     assert timeline.ended == Instant.exact(99)
     assert timeline.probe == {
@@ -312,7 +314,7 @@ def test_journal_lines_become_the_timeline(tmp_path: Path) -> None:
         "recovered": False,
         "truncated": False,
     }
-    assert len(timeline.journal) == 11
+    assert len(timeline.journal) == 12
 
 
 def test_torn_call_ends_with_the_last_stamp(tmp_path: Path) -> None:
@@ -345,6 +347,7 @@ def test_torn_call_ends_with_the_last_stamp(tmp_path: Path) -> None:
         ({"type": "flush", "lo": 1, "hi": 2, "response_id": 5}, "response_id must be a text"),
         ({"type": "call_ended", "at": None}, "at must be"),
         ({"type": "sent", "what": "tool_result", "before": 1, "after": 2}, "call_id"),
+        ({"type": "sent", "what": "commit", "before": "1", "after": 2}, "before must be"),
         ({"type": "failure", "kind": "x"}, "phase"),
     ],
 )

@@ -265,3 +265,18 @@ def test_a_gap_counts_as_long_as_it_is_heard_not_as_it_was_sent(new_call: Any) -
     call.reply(1000, call.tone(500), call.hush(200), chunk_ms=700, status=None)
     call.reply(1900, call.tone(500), chunk_ms=500)
     assert heard(call, hear(call.build())) == near((1000, 1500), (1900, 2400))
+
+
+def test_a_flush_of_all_cancels_each_response_that_had_begun_and_no_later_one(
+    new_call: Any,
+) -> None:
+    call = new_call()
+    call.reply(500, call.tone(3000), response_id="first", pace=0)
+    call.flush(1200, None)
+    call.reply(2000, call.tone(3000), response_id="second", pace=0)
+    call.flush(2500, None)
+    cancelled = {name: r.cancelled for name, r in hear(call.build()).responses.items()}
+    assert {name: at and ms(call, at.at) for name, at in cancelled.items()} == {
+        "first": 1200,
+        "second": 2500,
+    }
