@@ -209,8 +209,11 @@ class Call:
             self._over.set_result(reason)
 
     async def _open(self) -> None:
-        for name, (start, end) in (await self._shell.open()).items():
-            self._writer.event({"type": "phase", "name": name, "start": start, "end": end})
+        try:
+            await self._shell.open()
+        finally:
+            for name, (start, end) in self._shell.phases.items():
+                self._writer.event({"type": "phase", "name": name, "start": start, "end": end})
 
     async def _is_ready_in_time(self) -> bool:
         """Configure the session; return False if the call is over before it is ready.

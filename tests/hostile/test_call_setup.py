@@ -37,6 +37,7 @@ def test_a_closed_port_is_refused_in_connect(bench: Any) -> None:
         url = f"ws://127.0.0.1:{listener.getsockname()[1]}/"
     judged = bench.judge(url=url, within_s=0.0)
     judged.failed("refused", "connect")
+    assert [line["name"] for line in judged.of("phase")] == ["resolve"]
     assert judged.of("ready") == []
     assert judged.document["verdict"]["status"] == "nothing_measured"
 
@@ -64,7 +65,13 @@ def test_a_target_that_never_answers_the_handshake_times_out_in_it(bench: Any) -
     async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await stay(reader)
 
-    bench.judge(raw=ignore, within_s=bench.limits.handshake_s).failed("timeout", "handshake")
+    judged = bench.judge(raw=ignore, within_s=bench.limits.handshake_s)
+    judged.failed("timeout", "handshake")
+    # What was measured before it went wrong stays: the network was quick, the target was not.
+    assert [line["name"] for line in judged.of("phase")] == ["resolve", "connect"]
+    (call,) = judged.document["calls"]
+    assert call["metrics"]["setup_connect"]["value"] >= 0
+    assert call["metrics"]["setup_handshake"] == {"undefined": "call_failed"}
 
 
 def test_a_target_that_drips_its_answer_times_out_in_the_handshake(bench: Any) -> None:

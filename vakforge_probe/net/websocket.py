@@ -81,6 +81,11 @@ class WebSocketShell:
         was no close frame) and the target's reason. An exception in it is a bug.
     on_fault
         Called instead of `on_closed` when the target breaks the protocol or a limit.
+
+    Attributes
+    ----------
+    phases
+        What `open` returns, as far as it has come; there too when it fails.
     """
 
     def __init__(
@@ -117,6 +122,7 @@ class WebSocketShell:
             on_fault=on_fault,
         )
         self._socket: StampedSocket | None = None
+        self.phases: dict[str, tuple[int, int]] = {}
 
     async def open(self) -> dict[str, tuple[int, int]]:
         """Connect and shake hands; return start and end (ns) of each phase.
@@ -132,8 +138,7 @@ class WebSocketShell:
         TargetProtocolError
             If the answer is not a valid WebSocket handshake, or insists on an extension.
         """
-        phases: dict[str, tuple[int, int]] = {}
-        limits = self._limits
+        phases, limits = self.phases, self._limits
         try:
             begun = self._now_ns()
             addresses = await within(
