@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.reader import Capture
+from vakforge_eval.metrics.view import CallView
 from vakforge_eval.report.build import make_report
 from vakforge_eval.scoring.score import score_calls
 from vakforge_probe.errors import TargetError
@@ -147,7 +148,7 @@ def test_no_mixture_of_messages_makes_a_call_anything_but_an_outcome(short_bench
         assert outcome.recorder_problem is None
         capture = Capture.open(outcome.capture)
         assert capture.verify() == []
-        score_calls([build_timeline(capture)])
+        score_calls([CallView(build_timeline(capture))])
         captures.append(outcome.capture)
 
     one()

@@ -111,7 +111,7 @@ class _Decoder:
                 begin = int(chunk.locator or 0)
                 return self._paid(self._message[begin:]) if begin >= 0 else None
             if chunk.transfer == "json_base64":
-                text = _pointed(self._json, chunk.locator)
+                text = strict_json.pointed(self._json, chunk.locator)
                 return base64.b64decode(self._paid(text), validate=True)
         except (ValueError, LookupError, TypeError):
             return None
@@ -133,11 +133,3 @@ class _Decoder:
         if self._left_bytes < 0:
             raise CaptureError("audio events point at more audio than there is")
         return data
-
-
-def _pointed(value: Any, pointer: str) -> Any:
-    """Return what a JSON pointer (RFC 6901) points at."""
-    for token in pointer.split("/")[1:]:
-        key = token.replace("~1", "/").replace("~0", "~")
-        value = value[int(key)] if isinstance(value, list) else value[key]
-    return value

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
-import binascii
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from vakforge_eval.capture import strict_json
 from vakforge_eval.capture.errors import CaptureError
+from vakforge_eval.capture.fields import Fields
+from vakforge_eval.capture.format import HEADER
 from vakforge_eval.capture.reader import Capture
-from vakforge_eval.signal.pcm import PcmDecoder
-from vakforge_eval.signal.playout import place
+from vakforge_eval.signal.pcm import CODECS, PcmDecoder
+from vakforge_eval.signal.playout import Placed
 from vakforge_eval.timeline.call import CallTimeline
 from vakforge_eval.timeline.instant import NS_PER_S
 
@@ -48,11 +49,16 @@ class _Lane:
 
 
 def render_stereo(
-    capture: Capture, timeline: CallTimeline, begin_ns: int, end_ns: int
+    capture: Capture,
+    timeline: CallTimeline,
+    placed: Iterable[Placed],
+    begin_ns: int,
+    end_ns: int,
 ) -> tuple[Pcm, int]:
     """Return ``(pcm, rate_hz)`` of ``[begin_ns, end_ns)``: int16, shape (n_samples, 2).
 
-    The rate is that of the user's stream; gaps are silence.
+    The rate is that of the user's stream; gaps are silence. `placed` is the agent's audio as
+    heard.
 
     Raises
     ------
@@ -62,7 +68,7 @@ def render_stereo(
     user = _Lane(timeline.script.rate_hz, begin_ns, end_ns)
     _put_user(user, capture, timeline, begin_ns, end_ns)
     agent: dict[int, _Lane] = {}
-    for piece in place(timeline.audio, timeline.flushes):
+    for piece in placed:
         if piece.n_played and piece.start.at < end_ns and piece.end.at > begin_ns:
             rate_hz = piece.audio.rate_hz
             lane = agent.setdefault(rate_hz, _Lane(rate_hz, begin_ns, end_ns))
@@ -77,7 +83,11 @@ def render_stereo(
 def _put_user(
     lane: _Lane, capture: Capture, timeline: CallTimeline, begin_ns: int, end_ns: int
 ) -> None:
-    decoder = PcmDecoder(str(capture.header["user_audio"]["codec"]))
+    form = Fields(capture.header.get("user_audio"), f"{HEADER}: user_audio")
+    codec = form.text("codec")
+    if codec not in CODECS:
+        raise CaptureError(f"{HEADER}: user_audio: unknown codec")
+    decoder = PcmDecoder(codec)
     due_ns: int | None = None
     for record in timeline.stream:
         spoken_ns = int(record["before"]) - timeline.frame_ns
@@ -85,19 +95,20 @@ def _put_user(
         if due_ns is None or abs(spoken_ns - due_ns) > timeline.frame_ns // 2:
             due_ns = spoken_ns
         if begin_ns - timeline.frame_ns < due_ns < end_ns:
-            lane.put(due_ns, decoder.feed(_user_payload(capture, record)))
+            lane.put(due_ns, decoder.feed(_user_payload(capture, form, record)))
         due_ns += timeline.frame_ns
 
 
-def _user_payload(capture: Capture, record: Any) -> bytes:
-    form = capture.header["user_audio"]
-    message = capture.payload(record)
+def _user_payload(capture: Capture, form: Fields, record: np.void) -> bytes:
+    message, locator = capture.payload(record), form.text("locator")
     try:
-        if form["transfer"] == "binary":
-            return message[int(form["locator"] or 0) :]
-        value = strict_json.loads(message)
-        for key in str(form["locator"]).strip("/").split("/"):
-            value = value[key]
-        return base64.b64decode(value, validate=True)
-    except (binascii.Error, KeyError, TypeError, ValueError) as error:
+        match form.text("transfer"):
+            case "binary":
+                return message[int(locator or 0) :]
+            case "json_base64":
+                text = strict_json.pointed(strict_json.loads(message), locator)
+                return base64.b64decode(text, validate=True)
+            case _:
+                raise ValueError("unknown transfer")
+    except (LookupError, TypeError, ValueError) as error:
         raise CaptureError("the user's audio is not where the header says") from error

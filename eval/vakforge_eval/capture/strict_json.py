@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-__all__ = ["dumps", "loads"]
+__all__ = ["dumps", "loads", "pointed"]
 
 _MAX_DEPTH = 64
 """Deeper values are cut when they have to be mended; nothing that we write comes near."""
@@ -36,6 +36,20 @@ def loads(text: str | bytes) -> Any:
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
         raise ValueError("JSON nests too deep") from None
+
+
+def pointed(value: Any, pointer: str) -> Any:
+    """Return what a JSON pointer (RFC 6901) points at in `value`.
+
+    Raises
+    ------
+    LookupError, TypeError, ValueError
+        If it points at nothing.
+    """
+    for token in pointer.split("/")[1:]:
+        key = token.replace("~1", "/").replace("~0", "~")
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return value
 
 
 def _dumps(value: Any) -> str:

@@ -12,13 +12,13 @@ from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.format import HEADER, INDEX
 from vakforge_eval.capture.reader import Capture
+from vakforge_eval.metrics.view import CallView
 from vakforge_eval.report.assemble import report_document
 from vakforge_eval.report.excerpts import Excerpts
 from vakforge_eval.report.html_writer import to_html
 from vakforge_eval.report.json_writer import to_json
 from vakforge_eval.report.markdown_writer import to_markdown
 from vakforge_eval.scoring.score import score_calls
-from vakforge_eval.timeline.call import CallTimeline
 
 __all__ = ["find_captures", "make_report", "write_report"]
 
@@ -79,9 +79,9 @@ def make_report(
     if name == base_name and base:
         name = "tuned"
     sides = {base_name: base, name: tuned} if base else {name: tuned}
-    calls = _timelines(sides)
+    calls = _views(sides)
     sets = [
-        score_calls([t for (system, _), (t, _) in calls.items() if system == one], one)
+        score_calls([view for (system, _), (view, _) in calls.items() if system == one], one)
         for one in sides
     ]
     document = report_document(
@@ -107,17 +107,16 @@ def write_report(document: dict[str, Any], out: Path) -> None:
     (out / "report.html").write_text(to_html(document), encoding="utf-8")
 
 
-def _timelines(
-    sides: dict[str, list[Capture]],
-) -> dict[tuple[str, str], tuple[CallTimeline, Capture]]:
-    calls: dict[tuple[str, str], tuple[CallTimeline, Capture]] = {}
+def _views(sides: dict[str, list[Capture]]) -> dict[tuple[str, str], tuple[CallView, Capture]]:
+    """Return each call, heard once for scores and samples, by system and call id."""
+    calls: dict[tuple[str, str], tuple[CallView, Capture]] = {}
     for system, side in sides.items():
         for capture in side:
-            timeline = build_timeline(capture)
-            key = system, timeline.call_id
+            view = CallView(build_timeline(capture))
+            key = system, view.timeline.call_id
             if key in calls:
                 raise CaptureError(f"{calls[key][1].path} and {capture.path} hold the same call id")
-            calls[key] = timeline, capture
+            calls[key] = view, capture
     return calls
 
 

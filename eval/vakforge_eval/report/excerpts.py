@@ -11,7 +11,6 @@ from vakforge_eval.capture.reader import Capture
 from vakforge_eval.capture.render import render_stereo
 from vakforge_eval.metrics.turns import Turn
 from vakforge_eval.metrics.view import CallView
-from vakforge_eval.timeline.call import CallTimeline
 from vakforge_eval.timeline.instant import NS_PER_MS, ns_to_s
 
 __all__ = ["Excerpts"]
@@ -26,31 +25,30 @@ class Excerpts:
     Parameters
     ----------
     calls
-        Timeline and capture of each call, by system and call id.
+        View and capture of each call, by system and call id.
     out
         Where the audio goes (``audio/*.flac`` in it); None: no audio.
     """
 
     def __init__(
         self,
-        calls: Mapping[tuple[str, str], tuple[CallTimeline, Capture]],
+        calls: Mapping[tuple[str, str], tuple[CallView, Capture]],
         out: Path | None,
     ) -> None:
         self._calls, self._out = calls, out
 
     def of(self, system: str, call: str, turn: int) -> dict[str, Any]:
         """Return ``{"timeline", "audio"}`` of a turn, for the report's sample."""
-        timeline, capture = self._calls[system, call]
-        view = CallView(timeline)
+        view, capture = self._calls[system, call]
         shown = next(t for t in view.turns.turns if t.index == turn)
         begin_ns, end_ns = _stretch(shown)
         return {
             "timeline": _lanes(view, shown, begin_ns, end_ns),
-            "audio": self._write(capture, timeline, f"{system}-{call}-{turn}", begin_ns, end_ns),
+            "audio": self._write(capture, view, f"{system}-{call}-{turn}", begin_ns, end_ns),
         }
 
     def _write(
-        self, capture: Capture, timeline: CallTimeline, name: str, begin_ns: int, end_ns: int
+        self, capture: Capture, view: CallView, name: str, begin_ns: int, end_ns: int
     ) -> str | None:
         if self._out is None:
             return None
@@ -59,7 +57,7 @@ class Excerpts:
         link = f"audio/{re.sub(r'[^A-Za-z0-9_-]+', '_', name)[:120]}.flac"
         path = self._out / link
         path.parent.mkdir(parents=True, exist_ok=True)
-        pcm, rate_hz = render_stereo(capture, timeline, begin_ns, end_ns)
+        pcm, rate_hz = render_stereo(capture, view.timeline, view.hearing.placed, begin_ns, end_ns)
         soundfile.write(path, pcm, rate_hz, format="FLAC", subtype="PCM_16")
         return link
 

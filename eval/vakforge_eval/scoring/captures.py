@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.reader import Capture
+from vakforge_eval.metrics.view import CallView
 from vakforge_eval.scoring.score import score_calls
 from vakforge_eval.scoring.scores import ScoreSet
 
@@ -21,5 +22,5 @@ def score_captures(folders: Iterable[Path], system: str | None = None) -> ScoreS
     Exception
         What `Capture.open` and `build_timeline` raise for a folder that cannot be read.
     """
-    timelines = (build_timeline(Capture.open(folder)) for folder in folders)
-    return score_calls(timelines, system)
+    calls = (CallView(build_timeline(Capture.open(folder))) for folder in folders)
+    return score_calls(calls, system)

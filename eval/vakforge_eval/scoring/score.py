@@ -18,12 +18,12 @@ __all__ = ["score_call", "score_calls"]
 _FACTS = ("stamp_source", "scheduling", "protocol", "profile")
 
 
-def score_calls(timelines: Iterable[CallTimeline], system: str | None = None) -> ScoreSet:
+def score_calls(calls: Iterable[CallView], system: str | None = None) -> ScoreSet:
     """Return the scores of one system's calls, in the order of scenario, seed, repeat and call.
 
     Parameters
     ----------
-    timelines
+    calls
         The calls, in any order.
     system
         The name to score them under; by default that of the first call.
@@ -33,13 +33,13 @@ def score_calls(timelines: Iterable[CallTimeline], system: str | None = None) ->
     ValueError
         If the calls belong to more than one system and no name is given.
     """
-    timelines = list(timelines)
-    names = sorted({timeline.system for timeline in timelines})
+    calls = list(calls)
+    names = sorted({call.timeline.system for call in calls})
     if system is None and len(names) > 1:
         raise ValueError(f"calls of several systems ({', '.join(names)}) need one name")
     name = system or (names[0] if names else "")
     scored = sorted(
-        (score_call(timeline, name) for timeline in timelines),
+        (score_call(call, name) for call in calls),
         key=lambda pair: (pair[0].pair_key, pair[0].call),
     )
     turns = tuple(turn for _, turns in scored for turn in turns)
@@ -47,9 +47,9 @@ def score_calls(timelines: Iterable[CallTimeline], system: str | None = None) ->
     return clustered(whole)[0]
 
 
-def score_call(timeline: CallTimeline, system: str) -> tuple[CallScore, list[TurnScore]]:
+def score_call(view: CallView, system: str) -> tuple[CallScore, list[TurnScore]]:
     """Return the scores of one call and of its turns."""
-    view = CallView(timeline)
+    timeline = view.timeline
     turns = [_score_turn(turn, system) for turn in view.turn_views]
     values: dict[str, MetricValue] = {}
     rates: dict[str, Rate] = {}
@@ -130,13 +130,15 @@ def _agent_text(view: TurnView) -> str:
     names = dict.fromkeys(
         [s.response_id for s in turn.reply] + [r.response_id for r in turn.unheard]
     )
-    texts = [
-        text
+    spoken = (
+        "".join(
+            text.text
+            for text in responses[name].texts
+            if name is not None or turn.start.at <= text.at.at < turn.closes
+        ).strip()
         for name in names
-        for text in responses[name].texts
-        if name is not None or turn.start.at <= text.at.at < turn.closes
-    ]
-    return "".join(text.text for text in texts)
+    )
+    return " ".join(text for text in spoken if text)
 
 
 def _expected(turn: Turn) -> dict[str, Any]:

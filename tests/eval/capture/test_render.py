@@ -14,9 +14,10 @@ from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.reader import Capture
 from vakforge_eval.capture.render import render_stereo
+from vakforge_eval.signal.playout import place
 from vakforge_eval.timeline.records import Direction, Kind
 
-from .conftest import MS, Book
+from .conftest import MS, Book, header_of
 
 BEGUN = 1000 * MS
 Pcm = npt.NDArray[np.int16]
@@ -43,7 +44,9 @@ def answer(book: Book, at: int, pcm: Pcm, rate_hz: int = 8000) -> None:
 
 def rendered(book: Book, tmp_path: Path, begin: int, end: int) -> Pcm:
     capture = Capture.open(book.write(tmp_path / "call"))
-    pcm, rate_hz = render_stereo(capture, build_timeline(capture), begin, end)
+    timeline = build_timeline(capture)
+    placed = place(timeline.audio, timeline.flushes)
+    pcm, rate_hz = render_stereo(capture, timeline, placed, begin, end)
     assert rate_hz == 8000
     return pcm
 
@@ -91,4 +94,17 @@ def test_agent_audio_at_another_rate_keeps_its_time(book: Book, tmp_path: Path) 
 def test_a_frame_without_audio_where_the_header_says_is_refused(book: Book, tmp_path: Path) -> None:
     book.frame(BEGUN)
     with pytest.raises(CaptureError, match="not where the header says"):
+        rendered(book, tmp_path, BEGUN - 20 * MS, BEGUN + 20 * MS)
+
+
+@pytest.mark.parametrize("field", ["codec", "transfer", "locator"])
+@pytest.mark.parametrize("value", [None, 5, "no such"])
+def test_a_header_that_does_not_tell_the_form_of_the_users_audio_is_refused(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    header = header_of()
+    header["user_audio"][field] = value
+    book = Book(header=header)
+    speak(book, 0, ramp(160))
+    with pytest.raises(CaptureError, match=r"user_audio|header says"):
         rendered(book, tmp_path, BEGUN - 20 * MS, BEGUN + 20 * MS)

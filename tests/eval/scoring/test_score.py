@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vakforge_eval.metrics.view import CallView
 from vakforge_eval.scoring.clusters import clustered
 from vakforge_eval.scoring.compare import DefinitionMismatch, breakdowns, pairs, summarise
 from vakforge_eval.scoring.rows import call_rows, turn_rows
@@ -34,7 +35,7 @@ def one_call(
             at = 10_000 * k + 2000 + delay
             call.reply(at, call.tone(500), response_id=f"r{k}", text="ok", width_ms=width_ms)
     ended = 10_000 * len(delays)
-    return call.build(ended, call_id=f"{system}-{repeat}", system=system)
+    return CallView(call.build(ended, call_id=f"{system}-{repeat}", system=system))
 
 
 def scored(
@@ -74,9 +75,9 @@ def test_a_turn_row_has_the_documented_shape(new_call: Any) -> None:
 
 
 def test_a_call_row_keeps_its_failure_and_how_it_was_stamped(new_call: Any) -> None:
-    call = one_call(new_call, [500])
-    failed = replace(call, failure={"kind": "closed", "phase": "call", "message": "bye"})
-    row = call_rows(score_calls([failed]))[0]
+    timeline = one_call(new_call, [500]).timeline
+    failed = replace(timeline, failure={"kind": "closed", "phase": "call", "message": "bye"})
+    row = call_rows(score_calls([CallView(failed)]))[0]
     assert row["failure"]["kind"] == "closed"
     assert row["facts"] == {"stamp_source": "virtual"}
     assert row["metrics"]["failed_calls"] == {"hits": 1, "total": 1, "value": 1.0}
