@@ -39,7 +39,11 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One turn: measured (on the scale), early (left of it) or censored (right of it)."""
+    """One turn: measured (on the scale), early (left of it) or censored (right of it).
+
+    Early is a turn that was answered before the user had ended. A negative value of any other
+    turn (an endpoint that the server claims too soon) is a measured one.
+    """
 
     kind: str
     x: float
@@ -82,6 +86,7 @@ class Strip:
     height: float
     rows: Sequence[StripRow]
     ticks: Sequence[Mark]
+    bottom_s: float
     top_s: float
     early_x: float = _EARLY_X
     late_x: float = _LATE_X
@@ -132,7 +137,7 @@ def _point(row: Row, metric: str) -> _Point | None:
         return None
     number = value["value"]
     u, detect = value.get("u", (0.0, 0.0)), value.get("u_detect", (0.0, 0.0))
-    kind = "early" if number < 0 else "measured"
+    kind = "early" if number < 0 and "early" in row.get("flags", ()) else "measured"
     return _Point(number, number - u[0] - detect[0], number + u[1] + detect[1], kind, title)
 
 
@@ -143,27 +148,39 @@ def _nice_step(top: float, wanted: int) -> float:
     return next(power * k for k in (1, 2, 5, 10) if power * k >= raw * 0.999)
 
 
-def _ticks(top: float, left: float, right: float, wanted: int) -> list[Mark]:
-    step = _nice_step(top, wanted)
-    count = math.floor(top / step + 1e-9)
-    return [
-        Mark(
-            round(left + (right - left) * (i * step) / top, 2),
-            None,
-            None,
-            phrases.quantity(round(i * step, 9), "s"),
-        )
-        for i in range(count + 1)
-    ]
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A scale from `bottom` (0, or below it for negative values) to `top`, both in s."""
+
+    bottom: float
+    top: float
+    left: float = _LEFT
+    right: float = _RIGHT
+
+    def x_of(self, value: float) -> float:
+        share = (value - self.bottom) / (self.top - self.bottom)
+        return round(self.left + (self.right - self.left) * min(max(share, 0.0), 1.0), 2)
+
+    def ticks(self, wanted: int) -> list[Mark]:
+        step = _nice_step(self.top - self.bottom, wanted)
+        first = math.ceil(self.bottom / step - 1e-9)
+        last = math.floor(self.top / step + 1e-9)
+        at = (round(i * step, 9) for i in range(first, last + 1))
+        return [Mark(self.x_of(s), None, None, phrases.quantity(s, "s")) for s in at]
 
 
-def _top_of(values: Sequence[float]) -> float:
-    """Return the scale's end: a little beyond the largest value, never 0."""
-    largest = max(values, default=0.0)
-    if largest <= 0:
-        return 0.001
-    step = _nice_step(largest, 8)
-    return round(step * math.ceil(largest / step + 0.05), 9)
+def _axis_of(points: Sequence[_Point]) -> _Axis:
+    """Return a scale that holds 0 and a little more than all values; it is never empty."""
+    highest = max(0.0, *(p.hi for p in points)) if points else 0.0
+    is_signed = any(p.value < 0 for p in points)
+    lowest = min(0.0, *(p.lo for p in points)) if is_signed else 0.0
+    if highest == lowest:
+        return _Axis(0.0, 0.001)
+    step = _nice_step(highest - lowest, 8)
+    bottom, top = (
+        round(step * math.ceil(end / step + 0.05), 9) if end else 0.0 for end in (-lowest, highest)
+    )
+    return _Axis(-bottom, top)
 
 
 def _stack(slot: int) -> float:
@@ -172,28 +189,23 @@ def _stack(slot: int) -> float:
     return _DOT_STEP * ((place + 1) // 2) * (1 if place % 2 else -1)
 
 
-def _place(points: Sequence[_Point], y: float, top: float) -> list[Dot]:
+def _place(points: Sequence[_Point], y: float, axis: _Axis) -> list[Dot]:
     """Return the dots of one row; dots that would cover each other are stacked."""
     taken: Counter[tuple[str, int]] = Counter()
     dots = []
     for point in sorted(points, key=lambda p: (p.kind, p.value, p.title)):
-        x = _x_of(point.value, top)
+        x = axis.x_of(point.value)
         if point.kind != "measured":
             x = _EARLY_X if point.kind == "early" else _LATE_X
         slot = (point.kind, round(x / _DOT_PITCH))
         height = _stack(taken[slot])
         taken[slot] += 1
-        low, high = _x_of(point.lo, top), _x_of(point.hi, top)
+        low, high = axis.x_of(point.lo), axis.x_of(point.hi)
         dots.append(Dot(point.kind, x, round(y + height, 2), low, high, point.title))
     return dots
 
 
-def _x_of(value: float, top: float) -> float:
-    share = min(max(value / top, 0.0), 1.0)
-    return round(_LEFT + (_RIGHT - _LEFT) * share, 2)
-
-
-def _percentiles(cell: Row | None, top: float) -> list[Mark]:
+def _percentiles(cell: Row | None, axis: _Axis) -> list[Mark]:
     marks = []
     for name in ("p50", "p95"):
         value = (cell or {}).get(name)
@@ -201,8 +213,8 @@ def _percentiles(cell: Row | None, top: float) -> list[Mark]:
             continue
         label = (cell or {}).get("p95_label", name) if name == "p95" else name
         ends = (cell or {}).get(f"{name}_ci") or (None, None)
-        low, high = (None if end is None else _x_of(end, top) for end in ends)
-        marks.append(Mark(_x_of(value, top), low, high, label))
+        low, high = (None if end is None else axis.x_of(end) for end in ends)
+        marks.append(Mark(axis.x_of(value), low, high, label))
     return marks
 
 
@@ -235,7 +247,7 @@ def distribution(
     }
     if not any(points.values()):
         return None
-    top = _top_of([p.hi for found in points.values() for p in found if p.kind == "measured"])
+    axis = _axis_of([p for found in points.values() for p in found if p.kind == "measured"])
     roles = ("tuned",) if len(systems) == 1 else ("base", "tuned")
     rows = []
     for i, (name, role) in enumerate(zip(systems, roles, strict=True)):
@@ -245,22 +257,20 @@ def distribution(
                 system=name,
                 role=role,
                 y=y,
-                dots=_place(points[name], y, top),
-                percentiles=_percentiles(row["systems"].get(name), top),
+                dots=_place(points[name], y, axis),
+                percentiles=_percentiles(row["systems"].get(name), axis),
                 counts=_counts(points[name], len(by_system[name])),
                 values=tuple(p.value for p in points[name] if p.kind == "measured"),
             )
         )
     height = _TOP + _ROW_HEIGHT * len(rows) + _AXIS_HEIGHT
-    ticks = _ticks(top, _LEFT, _RIGHT, 8)
-    return Strip(metric, caption, WIDTH, height, rows, ticks, top)
+    return Strip(metric, caption, WIDTH, height, rows, axis.ticks(8), axis.bottom, axis.top)
 
 
-def text_strip(values: Sequence[float], top_s: float) -> str:
-    """Return the same distribution in one line of block characters, from 0 to `top_s`."""
-    counts = Counter(
-        min(max(int(value / top_s * _TEXT_CELLS), 0), _TEXT_CELLS - 1) for value in values
-    )
+def text_strip(values: Sequence[float], top_s: float, bottom_s: float = 0.0) -> str:
+    """Return the same distribution in one line of block characters, in equal steps."""
+    cells = (int((value - bottom_s) / (top_s - bottom_s) * _TEXT_CELLS) for value in values)
+    counts = Counter(min(max(cell, 0), _TEXT_CELLS - 1) for cell in cells)
     most = max(counts.values(), default=1)
     return "".join(
         _BLOCKS[math.ceil(counts[i] / most * len(_BLOCKS)) - 1] if counts[i] else "·"
@@ -295,5 +305,5 @@ def lanes(timeline: Row | None, duration: float) -> Lanes | None:
         Mark(at(mark["at"]), None, None, f"{mark['name']} at {phrases.quantity(mark['at'], 's')}")
         for mark in timeline.get("marks", [])
     ]
-    ticks = _ticks(duration, left, right, 4)
+    ticks = _Axis(0.0, duration, left, right).ticks(4)
     return Lanes(508.0, 74.0, spans("user"), spans("agent"), marks, ticks)

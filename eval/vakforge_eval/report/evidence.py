@@ -107,6 +107,6 @@ def _definition_table(document: Row) -> Block:
 
 def provenance_section(document: Row) -> Section:
     """Return section 6."""
-    columns = (Column("what", "name"), Column("value"))
+    columns = (Column("what", "name"), Column("value", "wide"))
     table = Table("", columns, _provenance_rows(document["provenance"]))
     return Section("provenance", "Provenance", [table, _definition_table(document)])

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vakforge_eval.report.charts import StripRow, text_strip
+from vakforge_eval.report.charts import Strip, StripRow, text_strip
 from vakforge_eval.report.layout import lay_out
 from vakforge_eval.report.page import Block, Cell, Column, Sample, StripBlock, Table
 from vakforge_eval.report.phrases import quantity
@@ -16,6 +16,7 @@ from vakforge_eval.report.safe import cut
 __all__ = ["escape", "to_markdown"]
 
 _CELL = 60
+_SENTENCE = 240
 _BADGES = 120
 _TEXT = 600
 # An underscore inside a word (every metric name has one) is plain text in markdown.
@@ -49,7 +50,8 @@ def _width(text: str) -> int:
 def _cell(cell: Cell, column: Column) -> str:
     note = cell.note if column.kind == "number" or not cell.note else f"({cell.note})"
     badges = "; ".join(words for _, words in cell.badges)
-    parts = (escape(cell.text, _CELL), escape(note, _CELL), escape(badges, _BADGES))
+    room = _SENTENCE if column.kind == "wide" else _CELL
+    parts = (escape(cell.text, room), escape(note, _CELL), escape(badges, _BADGES))
     return " ".join(part for part in parts if part)
 
 
@@ -80,19 +82,20 @@ def _strip_name(row: StripRow) -> str:
     return escape(row.system, 20)
 
 
-def _strip_line(row: StripRow, top_s: float, name_width: int) -> str:
+def _strip_line(row: StripRow, strip: Strip, name_width: int) -> str:
     name = _strip_name(row)
     room = " " * (name_width - _width(name))
-    return f"    {name}{room}  {text_strip(row.values, top_s)}  {row.counts}"
+    return f"    {name}{room}  {text_strip(row.values, strip.top_s, strip.bottom_s)}  {row.counts}"
 
 
 def _strip(block: StripBlock) -> Iterator[str]:
     strip = block.strip
-    yield f"{escape(strip.metric)}, from 0 to {quantity(strip.top_s, 's')} in equal steps:"
+    bottom = quantity(strip.bottom_s, "s") if strip.bottom_s else "0"
+    yield f"{escape(strip.metric)}, from {bottom} to {quantity(strip.top_s, 's')} in equal steps:"
     yield ""
     width = max(_width(_strip_name(row)) for row in strip.rows)
     # Indented lines keep their spaces; a text viewer that ignores that still gets no tag.
-    yield from (_strip_line(row, strip.top_s, width) for row in strip.rows)
+    yield from (_strip_line(row, strip, width) for row in strip.rows)
 
 
 def _audio(link: str | None) -> str:

@@ -39,6 +39,8 @@ def _scale(unit: str) -> tuple[float, str]:
 
 
 def _decimals(size: float, unit: str) -> int:
+    """Return how many decimals a size is worded with; 99.96 is worded like the 100 it rounds to."""
+    size = round(size, 1) if size >= 10 else round(size, 2)
     if unit in _SHARES:
         return 1 if size >= 0.1 or size == 0 else 2
     if size >= 100:

@@ -157,6 +157,8 @@ def _withheld_note(document: Row) -> list[Block]:
             reasons.setdefault(row["arrow_withheld"], []).append(row["metric"])
     if not reasons:
         return []
+    if "the measurement is not valid" in reasons:  # then it withholds every row's
+        return [Note("No direction is shown: the measurement is not valid.")]
     words = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
     return [Note(f"No direction is shown where it would not be sound: {words}.")]
 

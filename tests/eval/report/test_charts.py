@@ -38,11 +38,34 @@ def test_every_turn_is_one_dot_on_a_common_scale() -> None:
 
 
 def test_early_turns_lie_left_of_the_scale_and_missing_replies_right_of_it() -> None:
-    strip = strip_of(turn(measured(-0.2)), turn(measured(0.4)), turn({"censored": 10.0}))
+    strip = strip_of(
+        turn(measured(-0.2), flags=["early"]), turn(measured(0.4)), turn({"censored": 10.0})
+    )
     by_kind = {dot.kind: dot.x for dot in strip.rows[0].dots}
     ticks = [tick.x for tick in strip.ticks]
     assert by_kind["early"] < ticks[0] <= by_kind["measured"] <= ticks[-1] < by_kind["censored"]
     assert strip.rows[0].counts == "1 measured, 1 early, 1 never came"
+
+
+def test_a_negative_value_of_a_turn_that_was_not_early_is_on_the_scale() -> None:
+    strip = strip_of(turn(measured(-0.00075)), turn(measured(0.0002)))
+    (row,) = strip.rows
+    low, high = sorted(dot.x for dot in row.dots)
+    assert row.counts == "2 measured"
+    assert strip.ticks[0].x <= low < high <= strip.ticks[-1].x
+    assert strip.bottom_s < -0.00075
+    text = text_strip(row.values, strip.top_s, strip.bottom_s)
+    assert sum(cell != "·" for cell in text) == 2
+
+
+def test_negative_values_alone_have_a_scale_that_ends_at_zero() -> None:
+    strip = strip_of(turn(measured(-0.2)), turn(measured(-0.1)))
+    assert strip.bottom_s < -0.2
+    assert [tick.label for tick in strip.ticks][-1] == "0 ms"
+
+
+def test_an_error_that_reaches_below_zero_does_not_move_the_scale() -> None:
+    assert strip_of(turn(measured(0.0, 0.0006)), turn(measured(0.1))).bottom_s == 0.0
 
 
 def test_a_bound_that_never_came_does_not_stretch_the_scale() -> None:

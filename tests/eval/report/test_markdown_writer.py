@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from vakforge_eval.metrics.hearing import DETECTOR
 from vakforge_eval.report.markdown_writer import escape, to_markdown
 
 Row = dict[str, Any]
@@ -159,8 +160,30 @@ def test_foreign_text_is_literal(text: str, literal: str) -> None:
 
 def test_long_cells_are_cut(rebuild: Callable[..., Row]) -> None:
     text = to_markdown(rebuild(provenance={"config_hash": "x" * 500}))
-    assert "x" * 59 + "…" in text
-    assert "x" * 60 not in text
+    assert "x" * 239 + "…" in text
+    assert "x" * 240 not in text
+
+
+def test_no_definition_is_cut(document: Row) -> None:
+    document["summary"][0]["detector"] = DETECTOR
+    text = to_markdown(document)
+    section = text[text.index("### Definitions") :]
+    assert escape(DETECTOR) in section
+    assert "…" not in section
+
+
+def test_a_scale_that_begins_below_zero_says_so(tiny: Row) -> None:
+    for turn in tiny["turns"]:
+        turn["metrics"]["ttfa"] = {"value": -0.0007, "u": [0, 0], "u_detect": [0, 0]}
+    assert re.search(r"ttfa, from −\S+ ms to 0 ms in equal steps:", to_markdown(tiny))
+
+
+def test_an_invalid_measurement_withholds_every_direction_in_one_sentence(tiny: Row) -> None:
+    for row in tiny["summary"]:
+        row["arrow"], row["arrow_withheld"] = None, "the measurement is not valid"
+    text = to_markdown(tiny)
+    assert "No direction is shown: the measurement is not valid." in text
+    assert "would not be sound" not in text
 
 
 def test_a_metric_that_only_one_system_has_is_shown_beside_a_dash(tiny: Row) -> None:

@@ -56,6 +56,14 @@ def test_an_end_that_is_not_zero_is_never_worded_as_zero() -> None:
     assert phrases.interval([-0.11, -0.0002], "s") == "[−110.0, −0.2]"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.09996, "100 ms"), (0.09994, "99.9 ms"), (0.009996, "10.0 ms"), (0.00999, "9.99 ms")],
+)
+def test_a_value_is_worded_like_the_number_it_rounds_to(seconds: float, text: str) -> None:
+    assert phrases.quantity(seconds, "s") == text
+
+
 def test_an_error_is_rounded_up_because_it_is_a_worst_case() -> None:
     assert phrases.error(0.00021, 0.00021, "s") == "±0.3"
     assert phrases.error(0.000001, 0.000001, "s") == "±0.01"
