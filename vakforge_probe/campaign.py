@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from vakforge_probe.errors import CaptureFault, ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.scenario.compile import Compiled, compile_scenario
-from vakforge_probe.scenario.loaded import LoadedScenario
+from vakforge_probe.scenario.loaded import LoadedScenario, refuse_twins
 from vakforge_probe.target import Target
 
 __all__ = [
@@ -125,9 +126,11 @@ def plan_campaign(
         has been dialled then.
     """
     limits = limits or Limits()
-    _refuse_twins(scenarios)
+    refuse_twins(scenarios)
     compiled = _compile(systems, scenarios)
     rounds = max((repeats or s.repeats for s in scenarios), default=0)
+    # One report may hold runs that differ in nothing else.
+    run = uuid.uuid4().hex[:8]
     plans: list[CallPlan] = []
     for repeat in range(rounds):
         for n, loaded in enumerate(scenarios):
@@ -137,13 +140,12 @@ def plan_campaign(
             # Alternating from scenario to scenario and from repeat to repeat of each scenario.
             in_turn = systems if (repeat + n) % 2 == 0 else systems[::-1]
             for system in in_turn:
-                # With the seed: one report may hold runs that differ in nothing else.
                 name = _folder_name(
-                    f"{len(plans):04d}-{system.name}-{loaded.scenario.id}-s{call_seed}-r{repeat}"
+                    f"{len(plans):04d}-{system.name}-{loaded.scenario.id}-r{repeat}"
                 )
                 plans.append(
                     CallPlan(
-                        call_id=name,
+                        call_id=f"{name}-{run}",
                         system=system.name,
                         target=system.target,
                         compiled=compiled[system.target.protocol, n],
@@ -172,15 +174,6 @@ def _compile(
                 capabilities=codec.capabilities,
             )
     return out
-
-
-def _refuse_twins(scenarios: Sequence[LoadedScenario]) -> None:
-    """Two files may use one id; their turns would be taken for repeats of each other."""
-    seen: set[str] = set()
-    for loaded in scenarios:
-        if loaded.scenario.id in seen:
-            raise loaded.error(("id",), "another scenario has this id", value=loaded.scenario.id)
-        seen.add(loaded.scenario.id)
 
 
 def _folder_name(text: str) -> str:

@@ -23,10 +23,8 @@ from vakforge_probe.target import Target
 FILES = ("report.json", "report.md", "report.html")
 
 
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one base and one tuned call, 900 and 400 ms of reply delay."""
-    folder = tmp_path_factory.mktemp("run") / "calls"
+def record(folder: Path) -> Path:
+    """Record one base and one tuned call into `folder`, with 900 and 400 ms of reply delay."""
 
     async def main() -> None:
         clips = data_root() / "clips"
@@ -40,6 +38,11 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     run(main())
     return folder
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("run") / "calls")
 
 
 def test_a_report_of_captures_fits_its_schema_and_holds_the_change(calls: Path) -> None:
@@ -113,3 +116,12 @@ def test_a_torn_capture_and_a_file_are_told_apart_from_none(calls: Path, tmp_pat
         find_captures(torn / "header.json")
     (tmp_path / "empty").mkdir()
     assert find_captures(tmp_path / "empty") == []
+
+
+def test_two_runs_that_differ_in_nothing_are_pooled(calls: Path, tmp_path: Path) -> None:
+    again = record(tmp_path / "calls")
+    document = make_report([*find_captures(calls), *find_captures(again)])
+    ttfa = next(row for row in document["summary"] if row["metric"] == "ttfa")
+    assert ttfa["systems"]["tuned"]["n"] == 4
+    # The same conversation twice is no second piece of evidence.
+    assert ttfa["systems"]["tuned"]["clusters"] == 1
