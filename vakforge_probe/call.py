@@ -209,8 +209,15 @@ class Call:
             self._over.set_result(reason)
 
     async def _open(self) -> None:
+        """Connect; return as soon as the call is over, whatever the target does meanwhile."""
+        opening = asyncio.ensure_future(self._shell.open())
+        self._over.add_done_callback(lambda over: opening.cancel())
         try:
-            await self._shell.open()
+            await opening
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._over.done() or (task is not None and task.cancelling()):
+                raise
         finally:
             for name, (start, end) in self._shell.phases.items():
                 self._writer.event({"type": "phase", "name": name, "start": start, "end": end})
@@ -223,6 +230,8 @@ class Call:
         TargetTimeout
             If the target takes longer than it may.
         """
+        if self._over.done():
+            return False
         begun = self._now()
         script = self.plan.compiled.script
         self._conversation.perform(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -437,6 +438,32 @@ def test_a_stop_closes_connection_and_capture_at_any_moment(
     assert (outcome.reason, outcome.failure) == ("stopped", None)
     (ended,) = journal(outcome.capture, "call_ended")
     assert ended["reason"] == "stopped"
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_stop_does_not_wait_for_a_target_that_does_not_answer(
+    plan: Any, journal: Any, one_question: Any, is_cancelled: bool
+) -> None:
+    async def main(port: int) -> tuple[Path, float]:
+        chosen: CallPlan = plan(f"ws://127.0.0.1:{port}/", one_question)
+        call = Call(chosen)
+        running = asyncio.ensure_future(call.run())
+        await asyncio.sleep(0.5)
+        call.stop()
+        if is_cancelled:
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        else:
+            outcome = await running
+            assert (outcome.reason, outcome.failure) == ("stopped", None)
+        return chosen.folder, asyncio.get_running_loop().time()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        folder, took_s = run(main(listener.getsockname()[1]))
+    assert took_s == 0.5
+    assert [line["name"] for line in journal(folder, "phase")] == ["resolve", "connect"]
+    assert journal(folder, "call_ended")[0]["reason"] == "stopped"
 
 
 @pytest.mark.parametrize("after_s", [0.0, 1.5])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from vakforge_probe.call import CallOutcome
 from vakforge_probe.campaign import Progress
 from vakforge_probe.cli.session import _progress, conclude
 from vakforge_probe.errors import ExitCode
@@ -69,3 +70,24 @@ def test_a_run_without_a_call_is_never_green(
     assert json.loads(said.out)["error"]["exit_code"] == code
     assert f"(exit code {code})" in said.err
     assert not (tmp_path / "report.json").exists()
+
+
+def test_a_recording_that_could_not_be_completed_makes_the_run_invalid(
+    record: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record("")
+    whole = tmp_path / "run" / "calls" / "0-tuned"
+    torn = tmp_path / "run" / "calls" / "1-tuned.partial"
+    plan: Any = None
+    outcomes = [
+        CallOutcome(plan, whole, "hang_up", None, None),
+        CallOutcome(plan, torn, "hang_up", None, "capture stopped: cannot complete"),
+    ]
+    code = conclude(
+        outcomes, folder=tmp_path, stopped=None, console=Console(quiet=True), as_json=False
+    )
+    assert code is ExitCode.INVALID
+    assert capsys.readouterr().err.splitlines() == [
+        "capture stopped: cannot complete",
+        "1 recordings are not complete (exit code 4)",
+    ]
