@@ -6,7 +6,6 @@ rescoring cannot disagree.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from vakforge_eval.timeline.values import (
 )
 from vakforge_probe.call import CallOutcome
 from vakforge_probe.errors import ProbeError
+from vakforge_probe.text import nearest
 
 __all__ = ["CallResult", "NotMeasured", "RunResult", "Turn", "result_of"]
 
@@ -264,6 +264,6 @@ def _number(value: MetricValue | Rate, what: str) -> float:
 
 def _require(name: str, known: Collection[str], whose: str) -> None:
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f": {', '.join(known)}"
+        near = nearest(name, known)
+        hint = f"; did you mean {near!r}?" if near else f": {', '.join(known)}"
         raise KeyError(f"no {whose} {name!r}{hint}")

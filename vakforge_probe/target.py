@@ -7,7 +7,6 @@ recorder so that it never reaches disk.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import ssl
@@ -23,7 +22,7 @@ from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.scenario.files import read_bounded
 from vakforge_probe.scenario.grammar import Strict
 from vakforge_probe.scenario.loader import load_model, top_level_keys
-from vakforge_probe.text import clean
+from vakforge_probe.text import clean, nearest
 
 __all__ = [
     "Hardware",
@@ -247,13 +246,12 @@ def _entry(name: str, targets: dict[str, TargetEntry]) -> tuple[TargetEntry, str
     if entry is not None:
         return entry, clean(name, 100)
     if "://" not in name:
-        near = difflib.get_close_matches(name, targets, 1)
         known = f"; known: {', '.join(sorted(targets))}" if targets else "; no targets file given"
         raise ConfigError(
             f"neither a ws:// or wss:// URL nor an alias{known}",
             key="--target",
             value=name,
-            nearest=near[0] if near else None,
+            nearest=nearest(name, targets),
         )
     try:
         url = _as_url(name)

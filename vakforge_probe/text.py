@@ -1,20 +1,21 @@
-"""Cleaning of text that strangers wrote, before it reaches a terminal, a log or an error."""
+"""Words for people: strangers' text made safe to show, and the word that was probably meant."""
 
 from __future__ import annotations
 
-import unicodedata
+import difflib
+from collections.abc import Iterable
 
-__all__ = ["clean"]
+from vakforge_eval.report.safe import clean_text as clean
 
-_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
+__all__ = ["clean", "nearest"]
 
 
-def clean(text: str, limit: int) -> str:
-    """Return `text` on one line without control, bidi and surrogate characters, cut to `limit`."""
-    cut = text[: limit + 1]
-    out = "".join(
-        " " if c in "\n\r\t\u2028\u2029" else c
-        for c in cut
-        if c in "\n\r\t" or (unicodedata.category(c) not in ("Cc", "Cs") and c not in _BIDI)
-    )
-    return out if len(cut) <= limit else out[: limit - 1] + "…"
+def nearest(word: object, known: Iterable[str], *, least: float = 0.6) -> str | None:
+    """Return the one of `known` that is most like `word`.
+
+    Parameters
+    ----------
+    least
+        Likeness in [0, 1] below which a word is no help: None is returned then.
+    """
+    return next(iter(difflib.get_close_matches(str(word), list(known), 1, least)), None)

@@ -6,15 +6,14 @@ seconds, except where the name says ms. An unknown key is refused with the neare
 
 from __future__ import annotations
 
-import difflib
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vakforge_probe.errors import ConfigError
+from vakforge_probe.text import nearest
 
 __all__ = ["Behaviour", "parse_pairs"]
 
@@ -24,7 +23,7 @@ Dbfs = Annotated[float, Field(ge=-90, le=0, allow_inf_nan=False)]
 FOREIGN_KEYS = frozenset({"model", "intent", "call_id", "deployment", "api-version", "api_key"})
 """Query keys that clients of the copied protocols send and that are no knobs."""
 
-FAULTS = (
+Fault = Literal[
     "malformed_json",
     "nan_json",
     "invalid_base64",
@@ -33,7 +32,7 @@ FAULTS = (
     "flood",
     "junk",
     "error_event",
-)
+]
 
 
 class Behaviour(BaseModel):
@@ -136,7 +135,7 @@ class Behaviour(BaseModel):
     """Close properly so long after the caller's stream began."""
     abort_at: Seconds | None = None
     """Reset the connection so long after the caller's stream began."""
-    fault: Literal[FAULTS] | None = None  # type: ignore[valid-type]
+    fault: Fault | None = None
     """What to do wrong, once in each connection."""
     fault_at: Seconds = 1.0
     """When the fault comes, from the caller's first frame; `odd_audio` is in the next reply."""
@@ -172,7 +171,7 @@ class Behaviour(BaseModel):
 
     def chunk_bytes(self, rate_hz: int, width: int) -> int:
         """Return the bytes of one audio message for samples of `width` bytes at `rate_hz`."""
-        digits = int(re.match(r"[0-9]+", self.chunk)[0])  # type: ignore[index]
+        digits = int(self.chunk.rstrip("msb"))
         if self.chunk.endswith("b"):
             return digits
         if self.chunk.endswith("ms"):
@@ -202,8 +201,8 @@ class Behaviour(BaseModel):
         own = {k: v for k, v in pairs.items() if k not in FOREIGN_KEYS}
         for key in own:
             if key not in type(self).model_fields:
-                near = difflib.get_close_matches(key, type(self).model_fields, n=1, cutoff=0.0)
-                raise ConfigError("unknown knob", key=key, value=own[key], nearest=near[0])
+                near = nearest(key, type(self).model_fields, least=0)
+                raise ConfigError("unknown knob", key=key, value=own[key], nearest=near)
         try:
             # Read alone first: text is only ever turned into values by the reader of strings.
             stated = type(self).model_validate_strings(own).model_dump(include=set(own))

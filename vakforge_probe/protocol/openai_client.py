@@ -14,12 +14,11 @@ unanswered, because the server refuses a second active response; it then comes o
 from __future__ import annotations
 
 import base64
-import difflib
 from collections.abc import Callable, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vakforge_eval.signal.pcm import encode
+from vakforge_eval.signal.pcm import encode, sample_bytes
 from vakforge_eval.timeline.call import Capabilities
 from vakforge_eval.timeline.events import (
     AudioChunk,
@@ -65,13 +64,12 @@ from vakforge_probe.protocol.strict import (
     excerpt,
     parse_object,
 )
-from vakforge_probe.text import clean
+from vakforge_probe.text import clean, nearest
 
 __all__ = ["OpenAIRealtimeClient"]
 
 _PROFILE_WORDS = ("auto", "ga", "beta", "pcm", "pcmu", "pcma", "continuous")
 _ENDS = frozenset({"completed", "cancelled", "failed", "incomplete"})
-_SAMPLE_BYTES = {"pcm_s16le": 2}
 
 
 @dataclass(slots=True)
@@ -176,8 +174,8 @@ class OpenAIRealtimeClient:
         words = [w for w in profile.split("-") if w]
         for word in words:
             if word not in _PROFILE_WORDS:
-                near = difflib.get_close_matches(word, _PROFILE_WORDS, n=1, cutoff=0.0)
-                raise ConfigError("unknown profile", key="protocol", value=word, nearest=near[0])
+                near = nearest(word, _PROFILE_WORDS, least=0)
+                raise ConfigError("unknown profile", key="protocol", value=word, nearest=near)
         dialect = next((w for w in words if w in ("auto", "ga", "beta")), "auto")
         law = next((w for w in words if w in ("pcmu", "pcma")), "pcm_s16le")
         return cls(dialect, law, limits, is_continuous="continuous" in words, profile=profile)
@@ -188,6 +186,14 @@ class OpenAIRealtimeClient:
         return self._s.session
 
     # What the probe sends
+
+    def dial_url(self, url: str, model: str | None) -> str:
+        """Return `url` with the model in its query, unless one is there: the server wants it."""
+        parts = urlsplit(url)
+        if model is None or "model" in dict(parse_qsl(parts.query, keep_blank_values=True)):
+            return url
+        query = "&".join(filter(None, (parts.query, urlencode({"model": model}))))
+        return urlunsplit(parts._replace(query=query))
 
     def send(self, intent: Intent) -> list[Wire]:
         """Return the messages that carry out `intent`."""
@@ -414,8 +420,8 @@ class OpenAIRealtimeClient:
         if type(stated) is not int or not names.MIN_RATE_HZ <= stated <= names.MAX_RATE_HZ:
             raise StrictError("sample_rate_hz is not a usable rate")
         rate = stated
-        bytes_per_s = rate * _SAMPLE_BYTES.get(codec, 1)
-        if response_id is not None and codec in _SAMPLE_BYTES:
+        bytes_per_s = rate * sample_bytes(codec)
+        if response_id is not None and codec == "pcm_s16le":
             self._response(response_id).n_bytes += len(data)
         if item_id is not None:
             item = self._item(item_id)
@@ -501,7 +507,7 @@ class OpenAIRealtimeClient:
             events.append(Usage(at=at, response_id=response_id, usage=usage))
         known = self._response(response_id)
         # A cancelled response is cut wherever it stood; only a whole one must hold whole samples.
-        if status == "completed" and known.n_bytes % _SAMPLE_BYTES["pcm_s16le"]:
+        if status == "completed" and known.n_bytes % sample_bytes("pcm_s16le"):
             raise StrictError("audio of a response ends inside a sample")
         if known.is_over:
             return events

@@ -83,7 +83,8 @@ IGNORED_SERVER_TYPES = frozenset(
 )
 """Known messages of a server that tell nothing a metric needs."""
 
-MIN_RATE_HZ, MAX_RATE_HZ = 8_000, 96_000
+MIN_RATE_HZ = 8_000
+MAX_RATE_HZ = 96_000
 
 _FORMATS = {
     "pcm_s16le": ("audio/pcm", "pcm16", 24000),

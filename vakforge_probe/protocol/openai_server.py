@@ -130,15 +130,14 @@ class OpenAIRealtimeServer:
     ) -> None:
         self.options = options or ServerOptions()
         self.limits = limits or Limits()
-        asked = "beta" if is_beta_client else "ga"
-        self.dialect: names.Dialect = (
-            asked if self.options.dialect == "auto" else self.options.dialect  # type: ignore[assignment]
-        )
+        asked: names.Dialect = "beta" if is_beta_client else "ga"
+        granted = self.options.dialect
+        self.dialect: names.Dialect = asked if granted == "auto" else granted
         self.tag = tag
         self.item_ms: dict[str, float] = {}
         self.last_item: str | None = None
         self.is_format_fixed = False
-        self._may_switch = self.options.dialect == "auto"
+        self._may_switch = granted == "auto"
         self._counter = itertools.count(1)
         self._replies: list[str] = []
         self._input = ("pcm_s16le", 24000)

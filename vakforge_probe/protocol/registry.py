@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import ClientCodec
 from vakforge_probe.protocol.openai_client import OpenAIRealtimeClient
+from vakforge_probe.text import nearest
 
 __all__ = ["PROTOCOLS", "make_client"]
 
@@ -28,6 +28,6 @@ def make_client(protocol: str, limits: Limits | None = None) -> ClientCodec:
     name, _, profile = protocol.partition("/")
     maker = PROTOCOLS.get(name)
     if maker is None:
-        near = difflib.get_close_matches(name, PROTOCOLS, n=1, cutoff=0.0)
-        raise ConfigError("unknown protocol", key="protocol", value=name, nearest=near[0])
+        near = nearest(name, PROTOCOLS, least=0)
+        raise ConfigError("unknown protocol", key="protocol", value=name, nearest=near)
     return maker(profile, limits or Limits())

@@ -6,7 +6,6 @@ scenario is compiled for one.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from jsonschema import Draft202012Validator, SchemaError
@@ -27,6 +26,7 @@ from vakforge_probe.scenario.grammar import (
 from vakforge_probe.scenario.loaded import LoadedScenario
 from vakforge_probe.scenario.resolve import Fork, Item, Place, places, resolve
 from vakforge_probe.scenario.yaml_tree import Path
+from vakforge_probe.text import nearest
 
 __all__ = ["check_protocol", "check_scenario", "step_audio", "step_text"]
 
@@ -95,11 +95,9 @@ def step_audio(loaded: LoadedScenario, place: Place, rate_hz: int) -> StepAudio 
             return key_tones(step, rate_hz)
     except ConfigError as error:
         path = (*place.where, *_clip_key(step, error.value))
-        near = difflib.get_close_matches(str(error.value), loaded.library.ids(), 1)
-        missing = error.message == "no such clip"
-        raise loaded.error(
-            path, error.message, value=error.value, nearest=near[0] if near and missing else None
-        ) from error
+        is_missing = error.message == "no such clip"
+        near = nearest(error.value, loaded.library.ids()) if is_missing else None
+        raise loaded.error(path, error.message, value=error.value, nearest=near) from error
     except ValueError as error:
         level = getattr(step, "level", None)
         raise loaded.error((*place.where, "level"), str(error), value=level) from error
@@ -194,10 +192,8 @@ def _check_played(loaded: LoadedScenario, place: Place, step: PlayedStep) -> Non
 def _check_declared(loaded: LoadedScenario, where: Path, name: str) -> None:
     known = [tool.name for tool in loaded.scenario.tools]
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        raise loaded.error(
-            where, "no such tool is declared", value=name, nearest=near[0] if near else None
-        )
+        near = nearest(name, known)
+        raise loaded.error(where, "no such tool is declared", value=name, nearest=near)
 
 
 def _check_forks(loaded: LoadedScenario, items: Iterable[Item]) -> None:

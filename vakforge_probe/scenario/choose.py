@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.scenario.loaded import LoadedScenario
 from vakforge_probe.scenario.loader import load_suite
+from vakforge_probe.text import nearest
 
 __all__ = ["choose_scenarios"]
 
@@ -32,12 +32,11 @@ def choose_scenarios(reference: str | Path) -> tuple[LoadedScenario, ...]:
     found = tuple(loaded for loaded in scenarios if loaded.scenario.id == wanted)
     if not found:
         known = [loaded.scenario.id for loaded in scenarios]
-        near = difflib.get_close_matches(wanted, known, 1)
         raise ConfigError(
             f"no such scenario (it holds {', '.join(known)})",
             file=name,
             key="#",
             value=wanted,
-            nearest=near[0] if near else None,
+            nearest=nearest(wanted, known),
         )
     return found

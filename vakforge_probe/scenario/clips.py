@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import pairwise
@@ -22,6 +21,7 @@ import soundfile
 import soxr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from vakforge_eval.capture import strict_json
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.scenario.files import inside, read_bounded
@@ -236,14 +236,11 @@ def _refuse(clip_id: str, why: str, cause: Exception | None = None) -> NoReturn:
 
 
 def _parse_sidecar(data: bytes) -> Sidecar:
-    def no_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
-
     try:
-        return Sidecar.model_validate(json.loads(data, parse_constant=no_constant))
+        return Sidecar.model_validate(strict_json.loads(data))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"has a wrong sidecar: {key}: {first['msg']}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"has a sidecar that is not JSON: {error}") from error

@@ -16,7 +16,6 @@ a mapping with exactly one key that says what the user does, and what goes with 
 
 from __future__ import annotations
 
-import difflib
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -33,10 +32,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from vakforge_eval.timeline.instant import NS_PER_S
 from vakforge_eval.timeline.script import Entity as ScriptEntity
 from vakforge_eval.timeline.script import StepKind
 from vakforge_probe.scenario.anchors import TOOL_NAME, AnchorField
 from vakforge_probe.scenario.units import Duration
+from vakforge_probe.text import nearest
 
 __all__ = [
     "STEP_KEYS",
@@ -59,8 +60,6 @@ __all__ = [
     "scenario_schema",
 ]
 
-NS_PER_S = 1_000_000_000
-
 
 class Strict(BaseModel):
     """Base of the grammar: no unknown key, no coercion, frozen."""
@@ -75,11 +74,10 @@ class Strict(BaseModel):
             known = [f.alias or name for name, f in cls.model_fields.items()]
             for key in data:
                 if key not in known:
-                    near = difflib.get_close_matches(str(key), known, 1, 0.5)
                     raise PydanticCustomError(
                         "unknown_key",
                         "unknown key",
-                        {"key": key, "nearest": near[0] if near else None},
+                        {"key": key, "nearest": nearest(key, known, least=0.5)},
                     )
         return data
 

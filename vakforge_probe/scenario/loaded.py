@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vakforge_probe.errors import ConfigError
@@ -9,7 +10,7 @@ from vakforge_probe.scenario.clips import ClipLibrary
 from vakforge_probe.scenario.grammar import Scenario
 from vakforge_probe.scenario.yaml_tree import Path, Source
 
-__all__ = ["LoadedScenario", "LoadedSuite"]
+__all__ = ["LoadedScenario", "LoadedSuite", "refuse_twins"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +38,18 @@ class LoadedSuite:
     name: str
     title: str
     scenarios: tuple[LoadedScenario, ...]
+
+
+def refuse_twins(scenarios: Iterable[LoadedScenario]) -> None:
+    """Refuse two scenarios of one id: their turns would be taken for repeats of each other.
+
+    Raises
+    ------
+    ConfigError
+        Naming the second one's file and line.
+    """
+    seen: set[str] = set()
+    for loaded in scenarios:
+        if loaded.scenario.id in seen:
+            raise loaded.error(("id",), "another scenario has this id", value=loaded.scenario.id)
+        seen.add(loaded.scenario.id)

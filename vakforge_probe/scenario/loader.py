@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,8 +14,9 @@ from vakforge_probe.scenario.checks import check_scenario
 from vakforge_probe.scenario.clips import ClipLibrary, data_root
 from vakforge_probe.scenario.files import inside, read_bounded
 from vakforge_probe.scenario.grammar import STEP_KEYS, ScenarioFile, ScenarioRef, Suite
-from vakforge_probe.scenario.loaded import LoadedScenario, LoadedSuite
+from vakforge_probe.scenario.loaded import LoadedScenario, LoadedSuite, refuse_twins
 from vakforge_probe.scenario.yaml_tree import Source, read_yaml
+from vakforge_probe.text import nearest
 
 __all__ = ["find_suite", "load_model", "load_suite", "top_level_keys"]
 
@@ -32,11 +32,10 @@ def find_suite(name: str) -> Path:
     known = sorted(p.stem for p in shipped.glob("*.yaml"))
     if name in known:
         return shipped / f"{name}.yaml"
-    near = difflib.get_close_matches(name, known, 1)
     raise ConfigError(
         f"no such file or suite (shipped: {', '.join(known) or 'none'})",
         value=name,
-        nearest=near[0] if near else None,
+        nearest=nearest(name, known),
     )
 
 
@@ -53,7 +52,7 @@ def load_suite(file: Path | str, *, limits: Limits | None = None) -> LoadedSuite
     source = _read(path, str(path), limits)
     build = _suite if _is_suite(source.data) else _single
     loaded = build(path, source, limits)
-    _refuse_twins(loaded)
+    refuse_twins(loaded.scenarios)
     for scenario in loaded.scenarios:
         check_scenario(scenario)
     return loaded
@@ -144,14 +143,6 @@ def _library(path: Path, source: Source, clips: str | None, limits: Limits) -> C
     return ClipLibrary(*roots, limits=limits)
 
 
-def _refuse_twins(suite: LoadedSuite) -> None:
-    seen: set[str] = set()
-    for loaded in suite.scenarios:
-        if loaded.scenario.id in seen:
-            raise loaded.error(("id",), "another scenario has this id", value=loaded.scenario.id)
-        seen.add(loaded.scenario.id)
-
-
 def _validated(model: type[M], source: Source) -> M:
     try:
         return model.model_validate(source.data)
@@ -186,10 +177,7 @@ def _config_error(error: ValidationError, source: Source) -> ConfigError:
 def _nearest_step_key(step: object) -> str | None:
     if not isinstance(step, dict) or any(key in STEP_KEYS for key in step):
         return None
-    for key in step:
-        if near := difflib.get_close_matches(str(key), STEP_KEYS, 1, 0.6):
-            return near[0]
-    return None
+    return next((near for key in step if (near := nearest(key, STEP_KEYS))), None)
 
 
 def _plain_path(loc: tuple[str | int, ...], data: Any) -> yaml_tree.Path:
