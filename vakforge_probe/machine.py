@@ -195,4 +195,4 @@ def _spread(sorted_ns: Sequence[int]) -> dict[str, int]:
 
 def _in_ms(facts: dict[str, Any]) -> str:
     p50, p99, worst = (facts[name] / 1e6 for name in ("p50_ns", "p99_ns", "max_ns"))
-    return f"p50 {p50:.3f} ms, p99 {p99:.2f} ms, max {worst:.1f} ms"
+    return f"p50 {p50:.3f} ms, p99 {p99:.3f} ms, max {worst:.3f} ms"

@@ -63,6 +63,13 @@ def test_percentiles_of_the_trials_are_by_nearest_rank(
     assert facts == {"p50_ns": 50, "p99_ns": 99, "max_ns": 100, "n": 100}
 
 
+def test_the_words_of_the_percentiles_are_in_their_order(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "try_alarm", lambda: [22_000] * 98 + [23_000, 24_000])
+    assert "p50 0.022 ms, p99 0.023 ms, max 0.024 ms" in finding("pacing").text
+
+
 def test_a_machine_too_busy_to_pace_a_call_is_bad(
     quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,7 +60,11 @@ def demo(
                 Target(
                     url=f"{agent.url}?{urlencode(settings)}",
                     label=f"reference agent, {name} setting",
-                    hardware={"serving path": "reference agent on this machine", **settings},
+                    hardware={
+                        "serving path": "reference agent on this machine",
+                        "settings": "those of `agent --settings`; times in s",
+                        **settings,
+                    },
                 ),
             )
             for name, settings in (("base", BASE), ("tuned", TUNED))

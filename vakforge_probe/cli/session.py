@@ -145,7 +145,7 @@ def conclude(
     console.print(f"report: {folder / 'report.html'}", markup=False)
     code, why = judge(document)
     if stopped is not None:
-        code, why = stopped, f"stopped after {len(captures)} calls"
+        code, why = stopped, f"stopped after {len(captures)} call{'s' * (len(captures) != 1)}"
     elif problems and code in (ExitCode.OK, ExitCode.PARTIAL):
         code, why = ExitCode.INVALID, f"{len(problems)} recordings are not complete"
     if code is not ExitCode.OK:

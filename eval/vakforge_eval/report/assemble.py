@@ -48,7 +48,7 @@ def measurement_verdict(sets: Sequence[ScoreSet]) -> dict[str, Any]:
 
 def _reference(expected: Row) -> str | None:
     """Return in words what the script asks of the answer."""
-    tools = [f"calls {tool['name']}" for tool in expected.get("tools", [])]
+    tools = [f"calls {tool['name'] or 'no tool'}" for tool in expected.get("tools", [])]
     words = expected.get("relevant_words", [])
     return "; ".join([*tools, *([f"mentions {', '.join(words)}"] if words else [])]) or None
 

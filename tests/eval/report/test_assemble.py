@@ -49,6 +49,14 @@ def test_samples_take_the_scenarios_in_turn_and_pair_the_answers(scores: Sets) -
     assert samples[0]["answers"]["tuned"]["text"].endswith("(tuned)")
 
 
+def test_a_turn_that_is_to_call_no_tool_says_so(scores: Sets) -> None:
+    base, tuned = scores
+    expected = {"tools": [{"name": ""}], "entities": [], "relevant_words": ["done"]}
+    quiet = replace(tuned, turns=(replace(tuned.turns[0], expected=expected),))
+    (sample,) = sample_rows(base, quiet)
+    assert sample["reference"] == "calls no tool; mentions done"
+
+
 def test_a_turn_that_only_one_system_had_is_no_paired_sample(scores: Sets) -> None:
     base, tuned = scores
     only = replace(base, turns=base.turns[:1])

@@ -302,6 +302,15 @@ def test_both_systems_agree_on_what_a_cluster_is(new_call: Any) -> None:
     assert {t.cluster for t in a.turns} == {t.cluster for t in b.turns} == {"speaker ann"}
 
 
+def test_the_texts_of_two_responses_of_a_turn_are_two_sentences(new_call: Any) -> None:
+    call = new_call()
+    call.say(1000, 2000, reply_within_s=9)
+    call.reply(2400, call.tone(500), response_id="filler", text="Let me check.")
+    call.reply(3600, call.tone(500), response_id="answer", text=" It is on the way. ")
+    (turn,) = score_calls([CallView(call.build(10_000))]).turns
+    assert turn.agent_text == "Let me check. It is on the way."
+
+
 def test_a_turn_keeps_what_was_said_and_what_was_expected(new_call: Any) -> None:
     turn = scored(new_call, [[400]]).turns[0]
     assert (turn.user_text, turn.agent_text, turn.kind) == ("hello", "ok", "say")

@@ -276,7 +276,7 @@ def test_a_signal_hangs_up_closes_the_captures_and_reports_what_there_is(
     assert process.returncode == code
     assert target.has_goodbye.is_set()
     assert json.loads(out) == json.loads((tmp_path / "out" / "report.json").read_text())
-    assert f"stopped after 1 calls (exit code {code})" in err
+    assert f"stopped after 1 call (exit code {code})" in err
     (capture,) = captures(tmp_path / "out")
     assert capture.verify() == []
     (ended,) = [line for line in capture.journal if line["type"] == "call_ended"]
