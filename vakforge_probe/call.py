@@ -128,7 +128,7 @@ class Call:
         self._cpu0, self._wall0 = time.process_time(), self._now()
         # Before the writer: what it refuses must leave nothing on the disk.
         self._shell = WebSocketShell(
-            plan.target.url,
+            self._codec.dial_url(plan.target.url, plan.target.model),
             headers={**self._codec.headers, **plan.target.headers},
             subprotocols=self._codec.subprotocols,
             ca_file=plan.target.ca,

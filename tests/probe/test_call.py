@@ -96,6 +96,18 @@ def test_a_step_is_spoken_at_the_moment_that_the_journal_says(
     assert utterance.start.at - (started["due"] - 20 * MS) == pytest.approx(0.2 * S, abs=0.05 * MS)
 
 
+def test_the_model_is_asked_for_in_the_url_and_in_the_session(
+    with_target: Any, playing: Any, one_question: Any
+) -> None:
+    async def target(peer: Any) -> None:
+        assert peer.connection.request.path == "/?model=small"
+        await peer.open_session()
+        await peer.connection.close()
+
+    _, peer = with_target(target, playing(one_question, model="small"))
+    assert peer.got[0]["session"]["model"] == "small"
+
+
 # -- the conversation -------------------------------------------------------------------------
 
 

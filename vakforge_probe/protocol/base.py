@@ -107,6 +107,10 @@ class ClientCodec(Protocol):
     flush_on_speech_started: bool
     """Whether `SpeechStarted` empties the client's queue (by the effective session)."""
 
+    def dial_url(self, url: str, model: str | None) -> str:
+        """Return the URL to dial for `model`, which some dialects name in the query."""
+        ...
+
     def receive(self, data: Wire, at: Instant) -> list[Event]:
         """Return the events in one message that arrived at `at`; never raises on bad input."""
         ...

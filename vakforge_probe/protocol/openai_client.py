@@ -17,6 +17,7 @@ import base64
 from collections.abc import Callable, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from vakforge_eval.signal.pcm import encode, sample_bytes
 from vakforge_eval.timeline.call import Capabilities

@@ -476,3 +476,20 @@ class TestRegistry:
         with pytest.raises(ConfigError) as caught:
             make_client(name)
         assert caught.value.nearest == nearest
+
+
+@pytest.mark.parametrize(
+    ("url", "model", "dialled"),
+    [
+        ("wss://h/v1/realtime", None, "wss://h/v1/realtime"),
+        ("wss://h/v1/realtime", "m-1", "wss://h/v1/realtime?model=m-1"),
+        ("wss://h/v1?a=%20b", "m 1&x=2", "wss://h/v1?a=%20b&model=m+1%26x%3D2"),
+        ("wss://h/v1?model=own", "other", "wss://h/v1?model=own"),
+        ("wss://h/v1?model=", "other", "wss://h/v1?model="),
+        ("wss://h", "m", "wss://h?model=m"),
+    ],
+)
+def test_the_model_is_named_in_the_url_unless_one_is_there(
+    url: str, model: str | None, dialled: str
+) -> None:
+    assert OpenAIRealtimeClient().dial_url(url, model) == dialled
