@@ -264,6 +264,8 @@ def _stream_rate(view: TurnView) -> tuple[float, int, int, int] | Undefined:
     # Messages that cannot be told apart in time are one message to the clock.
     if len(messages) == 1 or last.lo <= first.hi:
         return Undefined(Reason.SINGLE_MESSAGE)
+    if any(m.is_corrupt for m in messages[1:]):
+        return Undefined(Reason.CORRUPT_AUDIO)
     audio_s = sum(len(m.pcm) / m.rate_hz for m in messages[1:])
     return audio_s, last.lo - first.hi, last.at - first.at, last.hi - first.lo
 
@@ -277,7 +279,7 @@ def rtf(view: TurnView) -> MetricValue:
     Returns
     -------
     MetricValue
-        Undefined: single_message (also when all came at one instant), no_audio,
+        Undefined: single_message (also when all came at one instant), no_audio, corrupt_audio,
         continuous_stream.
 
     Notes

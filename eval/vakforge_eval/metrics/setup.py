@@ -126,7 +126,8 @@ def greeting_latency(view: CallView) -> MetricValue:
     Returns
     -------
     MetricValue
-        Undefined: no_greeting if the agent waited for the user, call_failed, noise_too_high.
+        Undefined: no_greeting if the agent waited for the user, call_failed, noise_too_high,
+        corrupt_audio.
     """
     if view.timeline.ready is None:
         return Undefined(Reason.CALL_FAILED)
@@ -134,7 +135,10 @@ def greeting_latency(view: CallView) -> MetricValue:
         return view.hearing.gate
     heard = view.turns.greeting.segments
     if heard:
-        return Measured.between(view.timeline.ready, heard[0].segment.start)
+        first = heard[0].segment
+        if first.is_start_corrupt:
+            return Undefined(Reason.CORRUPT_AUDIO)
+        return Measured.between(view.timeline.ready, first.start)
     is_cut_short = view.timeline.failure is not None and not view.turns.turns
     return Undefined(Reason.CALL_FAILED if is_cut_short else Reason.NO_GREETING)
 

@@ -108,10 +108,13 @@ def frames_late(view: CallView) -> Rate:
 
 
 def _paced(hearing: Hearing) -> Iterator[list[AgentAudio]]:
-    """Yield the audio messages of each response that was sent in real time."""
+    """Yield the audio messages of each response that was sent in real time.
+
+    One with audio that could not be decoded is left out: nobody knows how long that was.
+    """
     for response in hearing.responses.values():
         messages = response.messages
-        if len(messages) < _PACED_MESSAGES:
+        if len(messages) < _PACED_MESSAGES or any(m.is_corrupt for m in messages):
             continue
         wall = messages[-1].arrival.at - messages[0].arrival.at
         audio = sum(m.duration_ns for m in messages[:-1])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vakforge_eval.metrics import setup, transport
+from vakforge_eval.metrics import latency, setup, transport
 from vakforge_eval.metrics.view import CallView
 from vakforge_eval.timeline.records import Flags
 from vakforge_eval.timeline.values import Measured, Rate, Reason, Undefined
@@ -198,3 +198,27 @@ def test_disagreements_count_the_replies_that_both_detectors_were_asked_about(
     answers = iter([0, None])
     monkeypatch.setattr("vakforge_eval.signal.vad.first_speech", lambda *_: next(answers))
     assert setup.vad_disagreements(view_of(call, ended=20_000)) == Rate(1, 2)
+
+
+def test_audio_that_cannot_be_decoded_tells_no_rate_no_jitter_and_no_skew(new_call: Any) -> None:
+    call = new_call()
+    call.say(1000, 2000)
+    call.reply(2500, call.tone(3000))
+    whole = view_of(call)
+    assert value_of(latency.rtf(whole.turn_views[0])) == pytest.approx(1)
+    lost = call.audio[40]
+    call.audio[40] = replace(lost, pcm=lost.pcm[:0], is_corrupt=True)
+    view = view_of(call)
+    assert latency.rtf(view.turn_views[0]) == Undefined(Reason.CORRUPT_AUDIO)
+    assert latency.rtf_inverse(view.turn_views[0]) == Undefined(Reason.CORRUPT_AUDIO)
+    assert transport.interarrival_jitter(view) == Undefined(Reason.NOT_APPLICABLE)
+    assert transport.clock_skew_ppm(view) == Undefined(Reason.NOT_APPLICABLE)
+
+
+def test_a_greeting_whose_beginning_cannot_be_decoded_has_no_latency(new_call: Any) -> None:
+    call = new_call()
+    call.reply(500, call.tone(1000))
+    call.say(3000, 4000)
+    assert value_of(setup.greeting_latency(view_of(call))) == pytest.approx(0.5, abs=1e-3)
+    call.audio[0] = replace(call.audio[0], is_corrupt=True)
+    assert setup.greeting_latency(view_of(call)) == Undefined(Reason.CORRUPT_AUDIO)
