@@ -7,11 +7,9 @@ a drift of the machine or the network falls on both alike.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,12 +95,15 @@ def new_folder(out: Path | None = None) -> Path:
 
 def _free_folder() -> Path:
     name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    for n in itertools.count(1):
-        folder = Path("runs") / (name if n == 1 else f"{name}-{n}")
-        with suppress(FileExistsError):
+    folder, n = Path("runs") / name, 1
+    while True:
+        try:
             folder.mkdir(parents=True)
+        except FileExistsError:
+            n += 1
+            folder = folder.with_name(f"{name}-{n}")
+        else:
             return folder
-    raise AssertionError("counting never ends")
 
 
 def plan_campaign(
