@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,29 +14,27 @@ from websockets.protocol import Event, State
 
 from vakforge_eval.timeline.instant import Instant
 from vakforge_probe.net.clock import now_ns_of
-from vakforge_probe.net.frames import FrameTally, MessageParts
-from vakforge_probe.net.stamps import ArrivalStamp, ReadStamp, read_of
+from vakforge_probe.net.frames import MessageParts
+from vakforge_probe.net.framewatch import FrameWatch
+from vakforge_probe.net.stamps import ReadStamp, read_of
 
 __all__ = ["AgentConnection"]
 
 Sink = Callable[[str | bytes, Instant], None]
+_END_OF_HEAD = b"\r\n\r\n"
 
 
 class AgentConnection(ServerConnection):
-    """A server connection that hands messages over inside the data callback.
-
-    Frames that complete in one read are put together first, because only the last of them may own
-    the read's kernel stamp, and only if nothing of a further frame came with it.
-    """
+    """A server connection that hands messages over inside the data callback."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sink: Sink | None = None
         self._early: list[tuple[str | bytes, Instant]] = []
-        self._tally = FrameTally(is_masked=True)
+        self._watch: FrameWatch | None = None
+        self._ends: deque[int] = deque()
         self._parts = MessageParts()
-        self._ended: list[str | bytes] = []
-        self._is_last_ended = False
+        self._ended: list[tuple[str | bytes, int | None]] = []
 
     def listen(self, sink: Sink) -> None:
         """Hand all messages to `sink`, those first that came before this call."""
@@ -47,18 +46,19 @@ class AgentConnection(ServerConnection):
     def data_received(self, data: bytes) -> None:
         """Take what one read gave."""
         read = read_of(self.transport)
-        if self.protocol.state is not State.CONNECTING:
-            self._tally.feed(len(data))
+        if self._watch is not None:
+            self._ends.extend(self._watch.ends(data))
+        elif data.endswith(_END_OF_HEAD):
+            # A client that sends frames with its request has them never counted.
+            self._watch = FrameWatch(self.transport)
         super().data_received(data)
         ended, self._ended = self._ended, []
-        for i, message in enumerate(ended, start=1):
-            self._deliver(message, self._arrival(read, is_last=i == len(ended)))
+        for message, end in ended:
+            self._deliver(message, self._arrival(read, end, len(data)))
 
     def process_event(self, event: Event) -> None:
         """Put frames together to messages; the rest is the library's."""
-        self._is_last_ended = False
-        if isinstance(event, Frame):
-            self._tally.take(event)
+        end = self._ends.popleft() if isinstance(event, Frame) and self._ends else None
         if not isinstance(event, Frame) or event.opcode not in DATA_OPCODES:
             super().process_event(event)
             return
@@ -68,16 +68,12 @@ class AgentConnection(ServerConnection):
             self.protocol.fail(CloseCode.INVALID_DATA, "not UTF-8")
             return
         if message is not None:
-            self._ended.append(message)
-            self._is_last_ended = True
+            self._ended.append((message, end))
 
-    def _arrival(self, read: ReadStamp | None, *, is_last: bool) -> Instant:
+    def _arrival(self, read: ReadStamp | None, end: int | None, n_bytes: int) -> Instant:
         if read is None:
             return Instant.exact(now_ns_of(self.loop)())
-        is_at_end = is_last and self._is_last_ended and self._tally.is_at_boundary
-        # Inside TLS a record may end in this read and still not end at its last byte.
-        is_plain = self.transport.get_extra_info("ssl_object") is None
-        stamp: ArrivalStamp = read.at_end() if is_at_end and is_plain else read.inside()
+        stamp = read.inside() if end is None else FrameWatch.stamp(read, end, n_bytes)
         return Instant.arrival(stamp.lo, stamp.hi)
 
     def _deliver(self, data: str | bytes, arrival: Instant) -> None:

@@ -4,35 +4,52 @@ from __future__ import annotations
 
 from websockets.frames import Frame, Opcode
 
-__all__ = ["FrameTally", "MessageParts"]
+__all__ = ["FrameEnds", "MessageParts"]
 
 
-class FrameTally:
-    """Tells whether the bytes fed so far end exactly where a frame ends.
+_LONGER = {126: 2, 127: 8}
+"""Values of the short length field that announce a longer one, and its bytes."""
 
-    It compares the bytes fed with the size of the frames that came out of them. Frames with a
-    length field longer than need be are counted too short; the tally then never agrees again, which
-    costs tightness but is never wrong.
-    """
 
-    def __init__(self, *, is_masked: bool = False) -> None:
-        self._mask_bytes = 4 if is_masked else 0
-        self._n_pending = 0
+class FrameEnds:
+    """Finds where frames end in a stream, by their headers alone."""
 
-    def feed(self, n_bytes: int) -> None:
-        """Count bytes that went into the parser."""
-        self._n_pending += n_bytes
+    def __init__(self) -> None:
+        self._header = bytearray()
+        self._n_missing = 0
 
-    def take(self, frame: Frame) -> None:
-        """Count a frame that came out of it."""
-        n_payload = len(frame.data)
-        n_length = 0 if n_payload < 126 else 2 if n_payload < 65536 else 8
-        self._n_pending -= 2 + n_length + self._mask_bytes + n_payload
+    def feed(self, data: bytes) -> list[int]:
+        """Take the next bytes; return the positions in them at which a frame ends, in order."""
+        ends: list[int] = []
+        position = 0
+        while position < len(data):
+            if not self._n_missing:
+                n_header = self._header_bytes()
+                part = data[position : position + n_header - len(self._header)]
+                self._header += part
+                position += len(part)
+                if len(self._header) < self._header_bytes():
+                    continue
+                self._n_missing = self._payload_bytes()
+                self._header.clear()
+            n_taken = min(self._n_missing, len(data) - position)
+            position += n_taken
+            self._n_missing -= n_taken
+            if not self._n_missing:
+                ends.append(position)
+        return ends
 
-    @property
-    def is_at_boundary(self) -> bool:
-        """Whether nothing of a further frame has been fed."""
-        return self._n_pending == 0
+    def _header_bytes(self) -> int:
+        """Return the length of the header, as far as its beginning tells."""
+        if len(self._header) < 2:
+            return 2
+        kind = self._header[1]
+        return 2 + _LONGER.get(kind & 0x7F, 0) + (4 if kind & 0x80 else 0)
+
+    def _payload_bytes(self) -> int:
+        length = self._header[1] & 0x7F
+        n_longer = _LONGER.get(length, 0)
+        return int.from_bytes(self._header[2 : 2 + n_longer]) if n_longer else length
 
 
 class MessageParts:

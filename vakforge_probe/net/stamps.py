@@ -1,47 +1,21 @@
-"""When bytes arrived: kernel stamps of TCP reads, and bounds that are proven, not estimated.
-
-Arrival of a message is the instant at which its last byte, and all before it, were in the socket's
-receive queue. Each read gives four facts, and the bounds follow from them.
-
-**Lower bound.** A select (or poll, even with a zero time-out) that was entered at `e` while the
-socket was watched, and did not report it readable, proves its queue was empty at `e`: epoll is
-level triggered and looks at the queue after it is entered. So all that a later read returns
-arrived after `e`. A read that emptied the queue proves the same of the instant right before it. The
-bound is the latest such instant; `StampSelector` keeps it, and never sleeps long at a stretch.
-
-**Kernel stamp.** The kernel stamps each segment by CLOCK_REALTIME on its way into the queue and
-hands out the stamp of the last segment that a read consumed whole; segments that it merged keep
-the newest stamp. A read that returned less than it had room for emptied the queue, so its last byte
-is that segment's last byte: the stamp is the arrival of the read's last byte, and no other byte of
-it came later. A read that filled its buffer may have ended inside a segment whose stamp it was not
-given: its stamp says nothing about its last bytes and is not used.
-
-**Reordering** breaks the second rule: a segment that waited for a lost predecessor carries a stamp
-from before its bytes could be read. If it was stamped before the lower bound, the two contradict
-each other and the stamp is dropped. Else it arrived after the last emptying read had begun, and
-the kernel's count of out-of-order segments differs from what it was then: dropped as well.
-
-**TLS** hides where messages end in the ciphertext. But if exactly one record ended in the read, at
-the read's last byte, then a message that ended in the plaintext's last byte ended right there.
-
-A step of the wall clock shows as a stamp outside [lower bound, read] and drops that stamp.
-"""
+"""TCP sockets that know when what they read arrived; `arrival.py` has the reasoning."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import statistics
 import struct
 import sys
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from vakforge_eval.timeline.instant import NS_PER_S
+from vakforge_probe.net.arrival import ArrivalStamp, Ending, ReadStamp
 from vakforge_probe.net.clock import is_virtual
+from vakforge_probe.net.clockmap import ClockMap, shared_clocks
 from vakforge_probe.net.tcpinfo import n_out_of_order
 
 if TYPE_CHECKING:
@@ -60,152 +34,13 @@ __all__ = [
 # asm-generic/socket.h; Python has no name for it. One number sets it and marks its stamps.
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
-_PATH_NS = 20_000
-"""A segment is stamped a few microseconds before it is in the queue."""
 _MAX_READ = 65_536
 """More would be taken from and given back to the system at each read, for 20 ms of audio."""
+_MAX_LOOKS = 64
+"""Of a read with more messages than this the first ones are looked at."""
 _ANCILLARY = socket.CMSG_SPACE(_TIMESPEC.size)
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivalStamp:
-    """When a message arrived: in ``[lo, hi]`` (ns of the loop's clock).
-
-    Attributes
-    ----------
-    kernel
-        The kernel's stamp of the read that ended it, on the monotonic clock; None if there is none.
-    before, after
-        The proven lower bound of the read that ended it, and the clock right after that read.
-    coalesced
-        Whether that kernel stamp is not this message's own, so that ``[lo, hi]`` is wide.
-    """
-
-    lo: int
-    hi: int
-    kernel: int | None
-    before: int
-    after: int
-    coalesced: bool
-
-    @classmethod
-    def exact(cls, ns: int) -> ArrivalStamp:
-        """Return the stamp of an arrival on virtual time."""
-        return cls(ns, ns, None, ns, ns, coalesced=False)
-
-
-class ClockMap:
-    """Maps the kernel's wall-clock stamps to the monotonic clock.
-
-    The two differ by a constant until somebody sets the wall clock, so the difference is taken
-    again every second.
-
-    Attributes
-    ----------
-    spread_ns
-        How far a mapped stamp may be off, either way.
-    n_steps
-        How often the wall clock was seen to have been set.
-    """
-
-    _PAIRS = 101
-    _STALE_NS = NS_PER_S
-    _CORES_NS = 1_000
-    """Clocks of two cores differ by less than this; a stamp may come from another core."""
-
-    def __init__(
-        self,
-        monotonic_ns: Callable[[], int] = time.monotonic_ns,
-        realtime_ns: Callable[[], int] = time.time_ns,
-    ) -> None:
-        self._monotonic_ns, self._realtime_ns = monotonic_ns, realtime_ns
-        self.n_steps = 0
-        self._offset_ns, self.spread_ns = self._measure()
-        self._measured_at = monotonic_ns()
-
-    def to_monotonic(self, real_ns: int, now_ns: int) -> int:
-        """Return a wall-clock instant on the monotonic clock, which shows `now_ns`."""
-        if now_ns - self._measured_at > self._STALE_NS:
-            self.refresh()
-        return real_ns - self._offset_ns
-
-    def refresh(self) -> None:
-        """Compare the two clocks now."""
-        offset_ns, spread_ns = self._measure()
-        if abs(offset_ns - self._offset_ns) > spread_ns + self.spread_ns:
-            self.n_steps += 1
-        self._offset_ns, self.spread_ns = offset_ns, spread_ns
-        self._measured_at = self._monotonic_ns()
-
-    def _measure(self) -> tuple[int, int]:
-        doubled, brackets = [], []
-        for _ in range(self._PAIRS):
-            before = self._monotonic_ns()
-            real = self._realtime_ns()
-            after = self._monotonic_ns()
-            doubled.append(2 * real - before - after)
-            brackets.append(after - before)
-        # Medians: an interrupted pair says little and must not widen the rest.
-        return statistics.median_low(doubled) // 2, statistics.median_low(brackets) + self._CORES_NS
-
-
-@dataclass(frozen=True, slots=True)
-class ReadStamp:
-    """The facts of one read, from which the stamps of the messages that it ended follow.
-
-    Attributes
-    ----------
-    lo
-        Proven lower bound of the arrival of every byte in the read.
-    after
-        The clock right after the read.
-    kernel, spread
-        The kernel's stamp on the monotonic clock (None without), and its error either way.
-    emptied
-        Whether the read emptied the receive queue.
-    in_order
-        Whether no segment of it can have waited for a predecessor.
-    sealed
-        Whether the last byte of the plaintext came with the last byte of the read.
-    """
-
-    lo: int
-    after: int
-    kernel: int | None
-    spread: int
-    emptied: bool
-    in_order: bool
-    sealed: bool
-
-    @classmethod
-    def virtual(cls, lo: int, now: int) -> ReadStamp:
-        """Return the facts of a read on virtual time; exact unless the loop was stalled."""
-        return cls(lo, now, None, 0, emptied=True, in_order=True, sealed=True)
-
-    @property
-    def believed(self) -> int | None:
-        """The kernel's stamp if it is the arrival of the read's last byte, else None."""
-        if self.kernel is None or not (self.emptied and self.in_order):
-            return None
-        earliest = self.lo - self.spread - _PATH_NS
-        return self.kernel if earliest <= self.kernel <= self.after + self.spread else None
-
-    def inside(self) -> ArrivalStamp:
-        """Return the stamp of a message that ended anywhere in this read."""
-        return self._stamp(self.lo, self.believed, coalesced=self.kernel is not None)
-
-    def at_end(self) -> ArrivalStamp:
-        """Return the stamp of the message whose last byte is the last byte of this read."""
-        stamp = self.believed
-        if stamp is None or not self.sealed:
-            return self._stamp(self.lo, stamp, coalesced=self.kernel is not None)
-        return self._stamp(max(self.lo, stamp - self.spread), stamp, coalesced=False)
-
-    def _stamp(self, lo: int, believed: int | None, *, coalesced: bool) -> ArrivalStamp:
-        latest = self.after
-        if believed is not None:
-            latest = min(latest, believed + self.spread + _PATH_NS)
-        return ArrivalStamp(lo, max(lo, latest), self.kernel, self.lo, self.after, coalesced)
+_ROOM = memoryview(bytearray(_MAX_READ))
+_LOOK = socket.MSG_PEEK | socket.MSG_TRUNC
 
 
 class _Records:
@@ -254,6 +89,8 @@ class StampedSocket(socket.socket):
         Whether the kernel agreed to stamp.
     is_blocked
         Whether the kernel took less than it was given by the latest write.
+    written_at
+        The clock before that write; long ago before the first.
     """
 
     def __init__(
@@ -268,13 +105,15 @@ class StampedSocket(socket.socket):
         super().__init__(family, type, proto, fileno)
         self.last_read: ReadStamp | None = None
         self.is_blocked = False
+        self.written_at = 0
         self.has_kernel_stamps = self._ask_for_stamps()
-        self._clocks = clocks if clocks is not None else _shared_clocks()
+        self._clocks = clocks if clocks is not None else shared_clocks()
         self._records: _Records | None = None
         self._proven_empty_at = time.monotonic_ns()
         self._n_out_of_order = 0
         self._watched_from = 0
         self._reported_in = -1
+        self._find_ends: Callable[[bytes], list[int]] | None = None
         _BY_FD[self.fileno()] = self
 
     def _ask_for_stamps(self) -> bool:
@@ -296,6 +135,24 @@ class StampedSocket(socket.socket):
     def expect_tls(self) -> None:
         """Say, before the first read, that the bytes are TLS records."""
         self._records = _Records()
+
+    def look_for(self, find_ends: Callable[[bytes], list[int]]) -> bool:
+        """Ask each read to look where messages end, for the stamps of those it ends.
+
+        Parameters
+        ----------
+        find_ends
+            Given the bytes of every read from now on, once and in order; returns the positions in
+            them at which messages end.
+
+        Returns
+        -------
+        bool
+            False, and `find_ends` is not called, where the kernel has no stamps to tell that way.
+        """
+        if self.has_kernel_stamps and _stamps_parts():
+            self._find_ends = find_ends
+        return self._find_ends is not None
 
     def watched_from(self, round_number: int) -> None:
         """Note that selects watch this socket from that round on."""
@@ -330,10 +187,33 @@ class StampedSocket(socket.socket):
         """Read and stamp."""
         bufsize = min(bufsize, _MAX_READ)
         before, n_before = time.monotonic_ns(), n_out_of_order(self)
+        if self._find_ends is not None:
+            flags |= socket.MSG_PEEK
         data, ancillary, _, _ = self.recvmsg(bufsize, _ANCILLARY, flags)
         if data:
-            self._note(before, n_before, memoryview(data), bufsize, ancillary)
+            after = time.monotonic_ns()
+            stamps = self._take(data, self._find_ends) if self._find_ends is not None else []
+            self._note(before, n_before, after, memoryview(data), bufsize, ancillary, stamps)
         return data
+
+    def _take(
+        self, data: bytes, find_ends: Callable[[bytes], list[int]]
+    ) -> list[tuple[int, int | None, bool]]:
+        """Take what was looked at out of the queue; return what was seen where messages end."""
+        found = []
+        # From the back to the front: what is merged into a segment meanwhile makes its stamp newer,
+        # so two looks into one segment never show the earlier byte with the older stamp.
+        for end in reversed([end for end in find_ends(data) if end < len(data)][:_MAX_LOOKS]):
+            following, stamp = self._stamp_up_to(end + 1), self._stamp_up_to(end)
+            is_own = stamp is not None and following is not None and stamp < following
+            found.append((end, stamp, is_own))
+        if super().recv_into(_ROOM, len(data), socket.MSG_TRUNC) != len(data):
+            raise ConnectionError("the kernel took back what it had shown")
+        return found[::-1]
+
+    def _stamp_up_to(self, n_bytes: int) -> int | None:
+        """Return the wall-clock stamp of the segment with byte number `n_bytes` of the queue."""
+        return _stamp_in(self.recvmsg_into([_ROOM[:n_bytes]], _ANCILLARY, _LOOK)[1])
 
     def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
         """Read into `buffer` and stamp."""
@@ -343,21 +223,25 @@ class StampedSocket(socket.socket):
         before, n_before = time.monotonic_ns(), n_out_of_order(self)
         n_bytes, ancillary, _, _ = self.recvmsg_into([room], _ANCILLARY, flags)
         if n_bytes:
-            self._note(before, n_before, room[:n_bytes], len(room), ancillary)
+            after = time.monotonic_ns()
+            self._note(before, n_before, after, room[:n_bytes], len(room), ancillary, [])
         return n_bytes
 
     def _note(
         self,
         before: int,
         n_before: int,
+        after: int,
         data: memoryview,
         room: int,
         ancillary: list[tuple[int, int, bytes]],
+        endings: list[tuple[int, int | None, bool]],
     ) -> None:
-        after = time.monotonic_ns()
-        real = _stamp_in(ancillary)
-        kernel = None if real is None else self._clocks.to_monotonic(real, after)
+        def mapped(real: int | None) -> int | None:
+            return None if real is None else self._clocks.to_monotonic(real, after)
+
         emptied = len(data) < room
+        kernel = mapped(_stamp_in(ancillary))
         read = ReadStamp(
             lo=self._proven_empty_at,
             after=after,
@@ -366,6 +250,7 @@ class StampedSocket(socket.socket):
             emptied=emptied,
             in_order=n_out_of_order(self) == self._n_out_of_order,
             sealed=self._records is None or self._records.feed(data),
+            endings=tuple(Ending(end, mapped(real), is_own) for end, real, is_own in endings),
         )
         if kernel is not None and emptied and read.in_order and read.believed is None:
             self._clocks.refresh()  # the wall clock may have been set
@@ -376,7 +261,7 @@ class StampedSocket(socket.socket):
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
         """Write, and note whether the kernel took all of it."""
-        self.is_blocked = True
+        self.is_blocked, self.written_at = True, time.monotonic_ns()
         n_bytes = super().send(data, flags)
         self.is_blocked = n_bytes < memoryview(data).nbytes
         return n_bytes
@@ -384,7 +269,7 @@ class StampedSocket(socket.socket):
     def sendmsg(self, buffers: Any, *args: Any) -> int:
         """Write, and note whether the kernel took all of it."""
         parts = list(buffers)
-        self.is_blocked = True
+        self.is_blocked, self.written_at = True, time.monotonic_ns()
         n_bytes = super().sendmsg(parts, *args)
         self.is_blocked = n_bytes < sum(memoryview(part).nbytes for part in parts)
         return n_bytes
@@ -408,14 +293,21 @@ def _stamp_in(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     return None
 
 
-_CLOCKS: ClockMap | None = None
-
-
-def _shared_clocks() -> ClockMap:
-    global _CLOCKS
-    if _CLOCKS is None:
-        _CLOCKS = ClockMap()
-    return _CLOCKS
+@cache
+def _stamps_parts() -> bool:
+    """Whether the kernel stamps a read that ends inside a segment, which is tried out once."""
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            socket.create_connection(listener.getsockname(), 1) as writer,
+            listener.accept()[0] as reader,
+        ):
+            reader.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            reader.settimeout(1)
+            writer.sendall(b"ab")
+            return _stamp_in(reader.recvmsg(1, _ANCILLARY)[1]) is not None
+    except OSError:
+        return False
 
 
 def stamped_by_fd(fd: int) -> StampedSocket | None:

@@ -13,7 +13,8 @@ from websockets.protocol import State
 
 from vakforge_probe.errors import TargetError, TargetLimitExceeded, TargetProtocolError
 from vakforge_probe.limits import Limits
-from vakforge_probe.net.frames import FrameTally, MessageParts
+from vakforge_probe.net.frames import MessageParts
+from vakforge_probe.net.framewatch import FrameWatch
 from vakforge_probe.net.stamps import ArrivalStamp, ReadStamp, read_of
 
 __all__ = ["WireCallbacks"]
@@ -53,7 +54,7 @@ class WireCallbacks(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._protocol, self._limits, self._mask = protocol, limits, mask
         self._on_message, self._on_closed, self._on_fault = on_message, on_closed, on_fault
-        self._tally: FrameTally | None = None
+        self._watch: FrameWatch | None = None
         self._head_tail = b""
         self._parts = MessageParts()
         self._linger: asyncio.TimerHandle | None = None
@@ -78,7 +79,7 @@ class WireCallbacks(asyncio.Protocol):
             self.read_late_max_ns = max(self.read_late_max_ns, read.after - arrived)
         frames = self._parse(data)
         n_unsent = self.flush()
-        self._deliver(frames, read)
+        self._deliver(frames, read, len(data))
         self._check_parser()
         self.check_unsent(n_unsent)
 
@@ -128,17 +129,19 @@ class WireCallbacks(asyncio.Protocol):
         self.is_over = True
         self._transport.abort()
 
-    def _parse(self, data: bytes) -> list[Frame]:
-        if self._tally is None:
+    def _parse(self, data: bytes) -> list[tuple[Frame, int]]:
+        """Return the frames that `data` completes, each with the position at which it ends."""
+        if self._watch is not None:
+            ends = self._watch.ends(data)
+        else:
             data = self._parse_head(data)
-        if self._tally is None or not data:
-            return []
+            if self._watch is None:
+                return []
+            ends = self._watch.first_ends
         self._protocol.receive_data(data)
-        self._tally.feed(len(data))
         frames = [event for event in self._protocol.events_received() if isinstance(event, Frame)]
-        for frame in frames:
-            self._tally.take(frame)
-        return frames
+        # After a breach of the protocol there are fewer frames than ends.
+        return list(zip(frames, ends, strict=False))
 
     def _parse_head(self, data: bytes) -> bytes:
         """Take the HTTP answer; return what follows a successful one.
@@ -155,11 +158,11 @@ class WireCallbacks(asyncio.Protocol):
             self.answered.set_result(None)
         if self._protocol.state is not State.OPEN:
             return b""
-        self._tally = FrameTally()
+        self._watch = FrameWatch(self._transport, data[cut:], cut)
         return data[cut:]
 
-    def _deliver(self, frames: list[Frame], read: ReadStamp) -> None:
-        for frame in frames:
+    def _deliver(self, frames: list[tuple[Frame, int]], read: ReadStamp, n_bytes: int) -> None:
+        for frame, end in frames:
             if self.is_over:
                 return
             if frame.opcode is Opcode.CLOSE:
@@ -167,9 +170,9 @@ class WireCallbacks(asyncio.Protocol):
                 self.expect_end()
                 self._report_end(close.code, close.reason)
             elif frame.opcode in DATA_OPCODES:
-                self._deliver_part(frame, read, is_last=frame is frames[-1])
+                self._deliver_part(frame, FrameWatch.stamp(read, end, n_bytes))
 
-    def _deliver_part(self, frame: Frame, read: ReadStamp, *, is_last: bool) -> None:
+    def _deliver_part(self, frame: Frame, stamp: ArrivalStamp) -> None:
         try:
             message = self._parts.add(frame)
         except UnicodeDecodeError:
@@ -177,8 +180,7 @@ class WireCallbacks(asyncio.Protocol):
             self._fault(TargetProtocolError("a text message is not UTF-8", phase="call"))
             return
         if message is not None:
-            ends_read = is_last and self._tally is not None and self._tally.is_at_boundary
-            self._on_message(message, read.at_end() if ends_read else read.inside())
+            self._on_message(message, stamp)
 
     def _check_parser(self) -> None:
         error = self._protocol.parser_exc

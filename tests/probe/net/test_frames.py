@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
-from vakforge_probe.net.frames import FrameTally, MessageParts
+from vakforge_probe.net.frames import FrameEnds, MessageParts
 
 SIZES = st.one_of(st.integers(0, 130), st.sampled_from([125, 126, 65_535, 65_536, 70_000]))
 
@@ -19,36 +19,30 @@ SIZES = st.one_of(st.integers(0, 130), st.sampled_from([125, 126, 65_535, 65_536
     cuts=st.lists(st.one_of(st.integers(1, 6), st.integers(1, 60_000)), min_size=1, max_size=30),
     is_masked=st.booleans(),
 )
-def test_the_boundary_is_seen_at_exactly_the_frames_ends(
+def test_ends_are_found_exactly_where_the_parser_finds_frames(
     sizes: list[int], cuts: list[int], is_masked: bool
 ) -> None:
-    stream, ends = b"", {0}
+    stream, ends = b"", []
     for size in sizes:
         stream += Frame(Opcode.BINARY, bytes(size)).serialize(mask=is_masked)
-        ends.add(len(stream))
+        ends.append(len(stream))
     protocol = Protocol(Side.SERVER if is_masked else Side.CLIENT, max_size=None)
-    tally, position, turn = FrameTally(is_masked=is_masked), 0, 0
+    scan, found, position, turn = FrameEnds(), [], 0, 0
     while position < len(stream):
         part = stream[position : position + cuts[turn % len(cuts)]]
         protocol.receive_data(part)
-        tally.feed(len(part))
-        for frame in protocol.events_received():
-            assert isinstance(frame, Frame)
-            tally.take(frame)
+        mine = scan.feed(part)
+        assert len(mine) == len(protocol.events_received())
+        found += [position + end for end in mine]
         position, turn = position + len(part), turn + 1
-        assert tally.is_at_boundary == (position in ends)
+    assert found == ends
 
 
-def test_a_wasteful_length_field_is_never_taken_for_a_boundary_that_is_none() -> None:
-    protocol, tally = Protocol(Side.CLIENT), FrameTally()
+def test_a_wasteful_length_field_ends_where_it_says() -> None:
+    scan = FrameEnds()
     wasteful = b"\x82\x7f" + (3).to_bytes(8) + b"abc"
-    for position in range(len(wasteful)):
-        protocol.receive_data(wasteful[position : position + 1])
-        tally.feed(1)
-        for frame in protocol.events_received():
-            assert isinstance(frame, Frame)
-            tally.take(frame)
-        assert not tally.is_at_boundary
+    assert scan.feed(wasteful + wasteful[:-1]) == [len(wasteful)]
+    assert scan.feed(b"c\x82\x00") == [1, 3]
 
 
 @settings(deadline=None)

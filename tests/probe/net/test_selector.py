@@ -178,6 +178,8 @@ class FakeClock:
     def __init__(self) -> None:
         self.now = 10**12
         self.naps: list[float] = []
+        self.nap_cost_ns = 1_000
+        self.worked_ns = 0
 
     def monotonic_ns(self) -> int:
         self.now += 1_000
@@ -191,38 +193,75 @@ class FakeClock:
     def close(self) -> None: ...
 
 
+@pytest.fixture
+def clock(selector: StampSelector, monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    fake = FakeClock()
+    selector._outer.close()
+    selector._counted_at = fake.now
+    monkeypatch.setattr(selector, "_outer", fake)
+    monkeypatch.setattr("vakforge_probe.net.selector.time.monotonic_ns", fake.monotonic_ns)
+    monkeypatch.setattr(
+        "vakforge_probe.net.selector.time.thread_time_ns",
+        lambda: fake.worked_ns + len(fake.naps) * fake.nap_cost_ns,
+    )
+    return fake
+
+
 @pytest.mark.parametrize("timeout", [0.0004, 0.001, 0.0137, 0.2])
 @pytest.mark.parametrize("nap_cost_ns", [1_000, 100_000])
 def test_naps_add_up_to_the_time_out_and_none_is_long(
     selector: StampSelector,
     pair: tuple[StampedSocket, socket.socket],
-    monkeypatch: pytest.MonkeyPatch,
+    clock: FakeClock,
     timeout: float,
     nap_cost_ns: int,
 ) -> None:
-    clock = FakeClock()
+    clock.nap_cost_ns = nap_cost_ns
     selector.register(pair[0], READ)
-    selector._outer.close()
-    monkeypatch.setattr(selector, "_outer", clock)
-    monkeypatch.setattr("vakforge_probe.net.selector.time.monotonic_ns", clock.monotonic_ns)
-    monkeypatch.setattr(
-        "vakforge_probe.net.selector.time.thread_time_ns", lambda: len(clock.naps) * nap_cost_ns
-    )
     begun = clock.now
     assert selector.select(timeout) == []
     slept = clock.now - begun
-    assert timeout * 1e9 <= slept <= timeout * 1e9 + 2_000 * (2 + len(clock.naps))
+    assert timeout * 1e9 <= slept <= timeout * 1e9 + 4_000 * (2 + len(clock.naps))
     assert max(clock.naps) <= selector.LONG_NAP_S
+
+
+@pytest.mark.parametrize("in_call", [False, True])
+@pytest.mark.parametrize("nap_cost_ns", [1_000, 35_000, 100_000])
+def test_naps_are_short_as_far_as_the_share_of_cpu_allows(
+    selector: StampSelector,
+    pair: tuple[StampedSocket, socket.socket],
+    clock: FakeClock,
+    nap_cost_ns: int,
+    in_call: bool,
+) -> None:
+    clock.nap_cost_ns = nap_cost_ns
+    stamped = pair[0]
+    selector.register(stamped, READ)
+    begun = clock.now
+    while clock.now < begun + 3 * 10**9:
+        if in_call:
+            stamped.written_at = clock.now
+        selector.select(0.02)
     full = [nap for nap in clock.naps if nap >= selector.SHORT_NAP_S]
-    if nap_cost_ns == 1_000:
-        assert set(full) <= {selector.SHORT_NAP_S}
-    elif timeout == 0.2:
-        assert (
-            len(full) * nap_cost_ns
-            <= 1.5 * selector.LONG_NAP_S / selector.SHORT_NAP_S * (selector.CPU_SHARE * slept)
-            + selector._BATCH * nap_cost_ns
-        ), "naps go on being short although they are dear"
-        assert selector.LONG_NAP_S in full
+    n_long = full.count(selector.LONG_NAP_S)
+    share = selector.CALL_SHARE if in_call else selector.IDLE_SHARE
+    spent = len(clock.naps) * nap_cost_ns / (clock.now - begun)
+    if nap_cost_ns / 1e6 < share:
+        assert n_long <= len(full) / 100
+    else:
+        assert spent <= max(1.1 * share, 0.6 * nap_cost_ns / 1e6)
+        assert n_long > 0
+
+
+def test_work_between_naps_is_not_taken_for_their_cost(
+    selector: StampSelector, pair: tuple[StampedSocket, socket.socket], clock: FakeClock
+) -> None:
+    selector.register(pair[0], READ)
+    for _ in range(500):
+        selector.select(0.003)
+        clock.now += 3_000_000
+        clock.worked_ns += 3_000_000
+    assert selector.LONG_NAP_S not in clock.naps
 
 
 def test_other_descriptors_wake_the_sleep(

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vakforge_probe.net import stamps
+from vakforge_probe.net.arrival import Ending
 from vakforge_probe.net.stamps import (
     ArrivalStamp,
     ClockMap,
@@ -76,6 +77,46 @@ def test_a_doubtful_kernel_stamp_narrows_nothing(doubt: dict[str, Any]) -> None:
 
 def test_inside_tls_the_stamp_is_the_messages_own_only_if_the_record_ends_the_read() -> None:
     assert replace(READ, sealed=False).at_end() == READ.inside()
+
+
+def looked_at(*endings: Ending) -> ReadStamp:
+    return replace(READ, endings=endings)
+
+
+MARGIN = 1_000 + PATH_NS
+
+
+@pytest.mark.parametrize(
+    ("position", "lo", "hi", "coalesced"),
+    [
+        (100, 2_000_000 - 1_000, 2_000_000 + MARGIN, False),  # its segment's last byte
+        (150, 2_000_000 - 1_000, 3_000_000 + MARGIN, True),  # merged with the next
+        (200, 2_000_000 - 1_000, 3_000_000 + MARGIN, True),  # its head is in that segment
+        (250, 3_000_000 - 1_000, 4_000_000 + MARGIN, True),  # a later segment, merged again
+        (300, 1_000_000, 5_000_000 + MARGIN, True),  # never looked at
+    ],
+)
+def test_a_message_is_bounded_by_what_was_seen_at_its_end_and_before(
+    position: int, lo: int, hi: int, coalesced: bool
+) -> None:
+    read = looked_at(
+        Ending(100, 2_000_000, is_own=True),
+        Ending(150, 3_000_000, is_own=False),
+        Ending(200, 3_000_000, is_own=False),
+        Ending(250, 4_000_000, is_own=False),
+    )
+    stamp = read.at(position)
+    assert (stamp.lo, stamp.hi, stamp.coalesced) == (lo, hi, coalesced)
+
+
+@pytest.mark.parametrize("doubt", [{"in_order": False}, {"lo": 2_500_000}, {"after": 1_900_000}])
+def test_a_doubtful_stamp_at_a_messages_end_narrows_nothing(doubt: dict[str, Any]) -> None:
+    read = replace(looked_at(Ending(100, 2_000_000, is_own=True)), **doubt)
+    assert read.at(100) == read.inside()
+
+
+def test_before_segments_could_be_told_apart_an_end_has_no_stamp() -> None:
+    assert looked_at(Ending(100, None, is_own=False)).at(100) == READ.inside()
 
 
 def test_without_kernel_stamps_the_interval_ends_with_the_read() -> None:
@@ -228,7 +269,7 @@ def test_a_wall_clock_set_behind_our_back_costs_tightness_not_truth(
 ) -> None:
     step = 0
     clocks = ClockMap(realtime_ns=lambda: time.time_ns() + step)
-    monkeypatch.setattr(stamps, "_CLOCKS", clocks)
+    monkeypatch.setattr(stamps, "shared_clocks", lambda: clocks)
     step = -5_000_000_000
     clocks.refresh()  # now the map is as wrong as after a step of the kernel's clock
     with stamped_listener("127.0.0.1", 0) as listener:
