@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -157,8 +158,12 @@ class TurnView:
         return tuple(sorted(flag for flag, is_set in found.items() if is_set))
 
     @property
-    def _instants(self) -> tuple[Instant, ...]:
-        return (self.turn.start, *self.anchors.instants())
+    def _instants(self) -> Iterator[Instant]:
+        """Yield all moments that a metric of this turn may use."""
+        yield self.turn.start
+        yield from self.anchors.instants()
+        for segment in self.turn.reply:
+            yield from (segment.start.when, segment.end.when)
 
     def _is_no_reply(self) -> bool:
         """Whether the agent had its time and did not use it.

@@ -518,6 +518,14 @@ def test_an_edge_known_worse_than_10_ms_marks_a_stall(
     assert view.flags == flags
 
 
+def test_a_stall_at_an_edge_inside_the_reply_spoils_the_silences_before_it(new_call: Any) -> None:
+    call = one_turn(new_call)
+    # The second of three segments: neither the first nor the last edge of the reply.
+    call.audio_at(5500, call.tone(500), "r1", width_ms=50)
+    call.audio_at(7500, call.tone(500), "r1")
+    assert turn_of(call).flags == (Flag.PROBE_STALLED,)
+
+
 def test_a_stall_where_no_metric_looks_spoils_nothing(new_call: Any) -> None:
     call = one_turn(new_call)
     call.audio_at(3900, call.hush(20), width_ms=0)
