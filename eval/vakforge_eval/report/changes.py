@@ -19,6 +19,8 @@ NOT_YET = {
 """Dimensions of the specification that need metrics other than times, and why they are empty."""
 
 _TOP = 5
+_SMALL_S = 0.1
+"""A share of less than this says nothing: 0.5 ms on 1 ms is no change of 50 % to a caller."""
 _ABOUT_THE_PROBE = "invalid_turns"
 
 
@@ -71,15 +73,28 @@ def _movement(
         "row": dict(row),
         "relative": None if is_rate or before == 0 else round(delta / abs(before), 9),
         "kind": "improvement" if is_gain else "regression",
-        # Shares are compared by points, times relative to where they started.
-        "size": abs(delta) if is_rate or before == 0 else abs(delta / before),
+        "is_proven": _excludes_zero(row.get("delta_ci")),
+        "size": _size(delta, before, is_rate=is_rate, is_time=row["unit"] == "s"),
     }
+
+
+def _size(delta: float, before: float, *, is_rate: bool, is_time: bool) -> float:
+    """Return how large a change is: shares by points, the rest relative to where it started."""
+    start = max(abs(before), _SMALL_S) if is_time else abs(before)
+    return abs(delta) if is_rate or start == 0 else abs(delta) / start
+
+
+def _excludes_zero(interval: Sequence[float | None] | None) -> bool:
+    if interval is None:
+        return False
+    low, high = interval
+    return (low is not None and low > 0) or (high is not None and high < 0)
 
 
 def _rank(movement: Row) -> tuple[Any, ...]:
     names = [*DIMENSIONS, *NOT_YET]
     place = names.index(movement["by"]) if movement["by"] in names else len(names)
-    return (-movement["size"], place, str(movement["value"]), movement["row"]["metric"])
+    return (not movement["is_proven"], -movement["size"], place, str(movement["value"]), movement["row"]["metric"])
 
 
 def _largest(movements: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -101,7 +116,7 @@ def _largest(movements: Sequence[dict[str, Any]], kind: str) -> list[dict[str, A
         if twin is not None:
             twin["same_turns"].append(key)
         else:
-            kept = {k: v for k, v in movement.items() if k not in ("size", "kind")}
+            kept = {k: v for k, v in movement.items() if k not in ("size", "kind", "is_proven")}
             top.append({**kept, "same_turns": []})
     return top
 

@@ -151,3 +151,20 @@ def test_dimensions_without_data_stay_with_their_reason() -> None:
 def test_other_dimensions_follow_the_specified_ones() -> None:
     sections = breakdown_sections([part("domain", "bank", row("ttfa", 0.5, 0.3))])
     assert sections[-1]["by"] == "domain"
+
+
+def test_a_large_share_of_next_to_nothing_ranks_below_a_real_change() -> None:
+    found = changes(
+        part("scenario", "a", row("endpoint_delay_claimed", -0.0008, -0.0003, delta_ci=[0.0004, 0.0006])),
+        part("scenario", "b", row("ttfa", 0.5, 0.6)),
+    )  # fmt: skip
+    assert names(found["regressions"]) == ["b", "a"]
+
+
+def test_changes_that_chance_may_have_made_come_after_those_it_has_not() -> None:
+    found = changes(
+        part("scenario", "a", row("ttfa", 0.5, 1.5, delta_ci=[-3.0, 5.0])),
+        part("scenario", "b", row("ttfa", 0.5, 0.6)),
+        part("scenario", "c", row("ttfa", 0.5, 0.9, delta_ci=None)),
+    )
+    assert names(found["regressions"]) == ["b", "a", "c"]
