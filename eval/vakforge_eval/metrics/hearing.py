@@ -10,7 +10,7 @@ its own message: to when it is **heard**, and to when it **arrived**.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,7 @@ from vakforge_eval.signal.activity import (
     noise_floor,
 )
 from vakforge_eval.signal.playout import Placed, place
+from vakforge_eval.signal.underlay import over_underlay
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline
 from vakforge_eval.timeline.instant import NS_PER_MS, Edge, Instant, samples_to_ns
 from vakforge_eval.timeline.values import Undefined
@@ -154,7 +155,8 @@ class _Island:
         pcm = self.pcm()
         found: list[Segment] = []
         first = 0
-        for span in self._joined(find_spans(pcm, self.rate_hz, gate, end_silence_ms=0)):
+        runs = find_spans(pcm, self.rate_hz, gate, end_silence_ms=0)
+        for span in self._joined(over_underlay(pcm, self.rate_hz, run) for run in runs):
             last = self._piece_at(span.end - 1)
             # Only the first stretch has a clean start for a detector that adapts to what it heard.
             witnessed = None if found else self._is_witnessed(pcm, span)
@@ -182,13 +184,12 @@ class _Island:
 
     def _segment(self, span: Span, first: int, last: int, witnessed: bool | None) -> Segment:
         begin = self._piece_at(span.start)
-        piece = self.pieces[begin]
         cut = self._cut_at(span, last)
         return Segment(
             response_id=self.response_id,
-            start=self._edge(piece.start, begin, span.start, span.start_range),
-            end=cut or self._edge(self.pieces[last].start, last, span.end, span.end_range),
-            arrival_start=self._edge(piece.audio.arrival, begin, span.start, span.start_range),
+            start=self._edge(_heard_at, begin, span.start, span.start_range),
+            end=cut or self._edge(_heard_at, last, span.end, span.end_range),
+            arrival_start=self._edge(_arrived_at, begin, span.start, span.start_range),
             messages=tuple(p.audio for p in self.pieces[min(first, begin) : last + 1]),
             is_cut=cut is not None,
             is_start_corrupt=self._is_corrupt(min(first, begin), begin),
@@ -212,14 +213,36 @@ class _Island:
         when = Instant(min(end.lo, flush.lo), min(end.hi, flush.hi), min(end.at, flush.at))
         return Edge(when, max(0, silent_ns), 0)
 
-    def _edge(self, base: Instant, index: int, sample: int, limits: tuple[int, int]) -> Edge:
-        """Return the edge at `sample`, told from piece number `index` that began at `base`."""
-        low, high = limits
-        return Edge(
-            base.shifted(samples_to_ns(sample - self.offsets[index], self.rate_hz)),
-            samples_to_ns(max(0, sample - low), self.rate_hz),
-            samples_to_ns(max(0, high - sample), self.rate_hz),
-        )
+    def _edge(
+        self, base_of: Callable[[Placed], Instant], index: int, sample: int, limits: tuple[int, int]
+    ) -> Edge:
+        """Return the edge at `sample` of piece `index`; `base_of` is when a piece begins.
+
+        An edge that may lie in a neighbouring piece has the time of that piece there: after a hole
+        it is far off, and in a burst it comes before samples that precede it. It cannot lie where
+        that piece is digital silence.
+        """
+        when = self._instant(base_of, index, sample)
+        low, high = min(sample, limits[0]), max(sample, limits[1])
+        first, last = (max(0, self._piece_at(end)) for end in (low, high - 1))
+        lo, hi = when.lo, when.hi
+        for i in range(min(first, index), max(last, index) + 1):
+            begin = low if i <= first else self.offsets[i]
+            end = high if i >= last else self.offsets[i + 1]
+            if i != index and not self._has_sound(i, begin, end):
+                continue
+            lo = min(lo, self._instant(base_of, i, begin).lo)
+            hi = max(hi, self._instant(base_of, i, end).hi)
+        return Edge(when, when.lo - lo, hi - when.hi)
+
+    def _has_sound(self, index: int, begin: int, end: int) -> bool:
+        """Whether samples ``[begin, end)``, all in one piece, are anything but zeros."""
+        offset = self.offsets[index]
+        return bool(self.pieces[index].audio.pcm[max(0, begin - offset) : end - offset].any())
+
+    def _instant(self, base_of: Callable[[Placed], Instant], index: int, sample: int) -> Instant:
+        offset = samples_to_ns(sample - self.offsets[index], self.rate_hz)
+        return base_of(self.pieces[index]).shifted(offset)
 
     def _is_witnessed(self, pcm: Pcm, span: Span) -> bool:
         """Ask the second detector for the start of speech, on 1 s of context to both sides."""
@@ -232,6 +255,14 @@ class _Island:
         if other is None:
             return False
         return abs(samples_to_ns(begin + other - span.start, self.rate_hz)) <= _VAD_TOLERANCE_NS
+
+
+def _heard_at(piece: Placed) -> Instant:
+    return piece.start
+
+
+def _arrived_at(piece: Placed) -> Instant:
+    return piece.audio.arrival
 
 
 def _islands(placed: Iterable[Placed], flushes: Sequence[Instant]) -> list[_Island]:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vakforge_eval.metrics.hearing import Hearing, Segment, hear
-from vakforge_eval.timeline.instant import NS_PER_MS
+from vakforge_eval.timeline.instant import NS_PER_MS, Edge
 from vakforge_eval.timeline.values import Reason, Undefined
 
 TOLERANCE_MS = 0.3
@@ -280,3 +280,70 @@ def test_a_flush_of_all_cancels_each_response_that_had_begun_and_no_later_one(
         "first": 1200,
         "second": 2500,
     }
+
+
+def bounds(call: Any, edge: Edge) -> tuple[float, float]:
+    """The whole interval that an edge states."""
+    lo, hi = edge.when.lo - edge.detect_minus, edge.when.hi + edge.detect_plus
+    return ms(call, lo), ms(call, hi)
+
+
+def rising(call: Any, over_ms: float) -> Any:
+    """A tone that swells to its level: a detector cannot see its first sample."""
+    tone = call.tone(over_ms + 500)
+    swell = np.minimum(1, np.arange(len(tone)) / (over_ms * call.rate_hz / 1000))
+    return (tone * swell).astype(np.int16)
+
+
+def test_an_edge_that_may_lie_in_the_message_before_has_the_times_of_both(new_call: Any) -> None:
+    call = new_call()
+    # The voice begins 1 ms before the end of a message and is loud enough in the next one. Both
+    # arrive at 500, so that by arrival the earlier sample is the later one.
+    call.reply(500, call.hush(59), rising(call, 40), pace=0)
+    segment = hear(call.build()).segments[0]
+    assert ms(call, segment.arrival_start.when.at) < 519, "the edge was found a message later"
+    lo, hi = bounds(call, segment.arrival_start)
+    assert lo <= 500 + 19 <= hi
+
+
+def test_an_edge_that_may_lie_before_a_hole_reaches_across_it(new_call: Any) -> None:
+    call = new_call()
+    sound = np.concatenate([call.hush(59), rising(call, 40)])
+    split = 60 * call.rate_hz // 1000
+    call.audio_at(500, sound[:split])
+    call.audio_at(700, sound[split:])
+    segment = hear(call.build()).segments[0]
+    for edge in (segment.start, segment.arrival_start):
+        lo, hi = bounds(call, edge)
+        assert lo <= 559 <= hi
+    assert segment.has_soft_edge
+
+
+@pytest.mark.parametrize("dbfs", [-52, -45, -38])
+@pytest.mark.parametrize("lead_ms", [70, 300, 1500])
+@pytest.mark.parametrize("rate_hz", [8000, 24_000])
+def test_noise_under_a_reply_never_passes_for_its_first_and_last_word(
+    new_call: Any, dbfs: float, lead_ms: float, rate_hz: int
+) -> None:
+    call = new_call(rate_hz=rate_hz)
+    # No sound outside of responses tells this noise, which is over the gate.
+    length = lead_ms + 800 + lead_ms
+    sound = call.noise(length, dbfs, rate_hz)
+    voice = call.tone(800, 4000, rate_hz)
+    begin = round(lead_ms * rate_hz / 1000)
+    sound[begin : begin + len(voice)] += voice
+    call.reply(500, sound)
+    segment = hear(call.build()).segments[0]
+    for edge, truth in ((segment.start, 500 + lead_ms), (segment.end, 1300 + lead_ms)):
+        lo, hi = bounds(call, edge)
+        assert lo <= truth <= hi
+    assert segment.has_soft_edge
+
+
+@pytest.mark.parametrize("amplitude", [600, 8000])
+def test_a_steady_reply_is_no_noise_under_one(new_call: Any, amplitude: int) -> None:
+    call = new_call()
+    call.reply(500, call.hush(200), call.tone(800, amplitude))
+    segment = hear(call.build()).segments[0]
+    assert not segment.has_soft_edge
+    assert sum(abs(end - 700) for end in bounds(call, segment.start)) < 2
