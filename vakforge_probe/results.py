@@ -19,7 +19,6 @@ from vakforge_eval.scoring.scores import CallScore, ScoreSet, TurnScore
 from vakforge_eval.stats.percentiles import percentile
 from vakforge_eval.timeline.values import (
     Censored,
-    Flag,
     Measured,
     MetricValue,
     Rate,
@@ -96,7 +95,7 @@ class Turn:
         if spoilt or not self.valid:
             reason = spoilt[0].value if spoilt else "invalid"
             raise NotMeasured(what, reason, f"the probe spoilt this turn ({reason})")
-        if _SPECS[name].skips_early and Flag.EARLY in self._score.flags:
+        if _SPECS[name].is_early(value, self._score.flags):
             raise NotMeasured(what, "early", "the agent spoke before the user had ended")
         return _number(value, what)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from vakforge_eval.metrics.hearing import DETECTOR, PLAYOUT
 from vakforge_eval.metrics.view import CallView, TurnView
-from vakforge_eval.timeline.values import MetricValue, Rate
+from vakforge_eval.timeline.values import Flag, Measured, MetricValue, Rate
 
 __all__ = [
     "AS_HEARD",
@@ -65,6 +65,16 @@ class MetricSpec:
     def __post_init__(self) -> None:
         if (self.on_turn is None) == (self.on_call is None):
             raise ValueError("a metric needs one function, of a turn or of a call")
+
+    def is_early(self, value: MetricValue | None, flags: Collection[Flag]) -> bool:
+        """Whether a turn's `value` stays out of the percentiles because the agent was early.
+
+        Either the turn is, or the moment itself surely came before the user's end: sound that
+        nobody hears, sent while the user speaks, must not improve them either.
+        """
+        if not self.skips_early:
+            return False
+        return Flag.EARLY in flags or (isinstance(value, Measured) and value.hi < 0)
 
     @property
     def compute(self) -> TurnMetric | CallMetric:

@@ -50,13 +50,20 @@ def sample_of(scores: ScoreSet, spec: MetricSpec) -> MetricSample:
     if spec.scope == "call":
         return _sample((call.cluster, call.values.get(spec.name)) for call in scores.calls)
     valid = [turn for turn in scores.turns if turn.valid]
-    early = [turn for turn in valid if Flag.EARLY in turn.flags]
-    used = [turn for turn in valid if not (spec.skips_early and Flag.EARLY in turn.flags)]
-    sample = _sample((turn.cluster, turn.metrics.get(spec.name)) for turn in used)
+    values = [(turn, turn.metrics.get(spec.name)) for turn in valid]
+    left_out = [spec.is_early(value, turn.flags) for turn, value in values]
+    sample = _sample(
+        (turn.cluster, value)
+        for (turn, value), is_early in zip(values, left_out, strict=True)
+        if not is_early
+    )
+    early = (
+        Flag.EARLY in turn.flags or is_early for turn, is_early in zip(valid, left_out, strict=True)
+    )
     return MetricSample(
         sample.values,
         sample.undefined,
-        n_early=len(early),
+        n_early=sum(early),
         n_no_reply=sum(Flag.NO_REPLY in turn.flags for turn in valid),
         n_invalid=len(scores.turns) - len(valid),
     )

@@ -111,6 +111,25 @@ def test_talking_over_the_user_does_not_improve_the_median(new_call: Any) -> Non
     assert medians == [pytest.approx(0.5, abs=1e-3), pytest.approx(0.6, abs=1e-3)]
 
 
+@pytest.mark.parametrize("audible", [True, False])
+def test_silence_sent_while_the_user_speaks_does_not_improve_the_median(
+    new_call: Any, audible: bool
+) -> None:
+    call = new_call()
+    for k in range(3):
+        end = 10_000 * k + 2000
+        call.say(end - 1000, end, reply_within_s=4)
+        padding = [call.hush(900), call.tone(500 if audible else 0)]
+        call.reply(end - 400, *padding, response_id=f"r{k}")
+    view = CallView(call.build(30_000))
+    rows = summarise(None, score_calls([view]))
+    cell = row_of(rows, "ttfa")["systems"]["tuned"]
+    assert (cell["n"], cell["n_early"]) == (0, 3)
+    assert row_of(rows, "early_rate")["systems"]["tuned"]["hits"] == 0
+    heard = row_of(rows, "ttfa_heard")["systems"]["tuned"]
+    assert (heard["n"], heard["n_early"]) == (3 if audible else 0, 0)
+
+
 def test_a_metric_without_any_value_keeps_its_row_and_says_why(new_call: Any) -> None:
     rows = summarise(None, scored(new_call, [[400]]))
     cell = row_of(rows, "endpoint_delay")["systems"]["tuned"]
