@@ -26,7 +26,10 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write report.{json,md,html}.")
     ] = None,
-    term: Annotated[bool, typer.Option("--term", help="Print the whole report as text.")] = False,
+    term: Annotated[
+        bool,
+        typer.Option("--term", help="Print the whole report as text (wide; pipe it into less -S)."),
+    ] = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> ExitCode:
