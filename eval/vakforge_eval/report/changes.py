@@ -94,7 +94,13 @@ def _excludes_zero(interval: Sequence[float | None] | None) -> bool:
 def _rank(movement: Row) -> tuple[Any, ...]:
     names = [*DIMENSIONS, *NOT_YET]
     place = names.index(movement["by"]) if movement["by"] in names else len(names)
-    return (not movement["is_proven"], -movement["size"], place, str(movement["value"]), movement["row"]["metric"])
+    return (
+        not movement["is_proven"],
+        -movement["size"],
+        place,
+        str(movement["value"]),
+        movement["row"]["metric"],
+    )
 
 
 def _largest(movements: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
