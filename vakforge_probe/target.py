@@ -140,7 +140,7 @@ class Hardware(RootModel[dict[str, JsonValue]]):
 def is_targets_file(name: str) -> bool:
     """Return whether a YAML file holds targets rather than scenarios."""
     path = Path(name)
-    return path.is_file() and "targets" in top_level_keys(path)
+    return os.path.isfile(path) and "targets" in top_level_keys(path)
 
 
 def load_targets(path: Path) -> dict[str, TargetEntry]:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TextIO
+
 import typer
 
 from vakforge_probe import __version__
@@ -56,4 +62,15 @@ app.command("doctor")(doctor.doctor)
 
 def main() -> None:
     """Run the command line; the console script's entry point."""
+    sys.stdout = _printable(sys.stdout)
+    sys.stderr = _printable(sys.stderr)
     app()
+
+
+def _printable(stream: TextIO | None) -> TextIO:
+    """Return a stream that takes every text, also in an ASCII locale or with the file closed."""
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8")
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    return stream

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -84,7 +85,7 @@ def _captures_in(folder: Path) -> list[Path]:
     """Return `folder` if it is a capture, else what lies in it or its ``calls`` folder."""
     from vakforge_eval.capture.format import HEADER
 
-    if (folder / HEADER).exists() or not folder.is_dir():
+    if os.path.exists(folder / HEADER) or not os.path.isdir(folder):
         return [folder]
     inside = folder / "calls" if (folder / "calls").is_dir() else folder
     return sorted(path.parent for path in inside.glob(f"*/{HEADER}")) or [folder]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -63,7 +64,7 @@ def _find(folders: Sequence[Path], key: str) -> list[Path]:
     from vakforge_eval.report.build import find_captures
 
     for folder in folders:
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise ConfigError("no such folder", key=key, value=str(folder))
     found = [path for folder in folders for path in find_captures(folder)]
     if not found:

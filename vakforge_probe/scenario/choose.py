@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from vakforge_probe.errors import ConfigError
@@ -26,7 +27,7 @@ def choose_scenarios(reference: str | Path) -> tuple[LoadedScenario, ...]:
         If there is no such file, suite or scenario, or it is not valid.
     """
     name, mark, wanted = str(reference).rpartition("#")
-    if not mark or Path(reference).is_file():
+    if not mark or os.path.isfile(reference):
         return load_suite(reference).scenarios
     scenarios = load_suite(name).scenarios
     found = tuple(loaded for loaded in scenarios if loaded.scenario.id == wanted)

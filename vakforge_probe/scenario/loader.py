@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,8 @@ M = TypeVar("M", bound=BaseModel)
 def find_suite(name: str) -> Path:
     """Return the file of a suite: a path, or the name of a shipped suite (``demo``)."""
     path = Path(name)
-    if path.is_file():
+    # Unlike `Path.is_file`, this takes a name too long for any file as one that does not exist.
+    if os.path.isfile(path):
         return path
     shipped = data_root() / "suites"
     known = sorted(p.stem for p in shipped.glob("*.yaml"))

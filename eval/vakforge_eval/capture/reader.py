@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -190,9 +191,9 @@ class Capture:
 
 
 def _check_complete(path: Path) -> None:
-    if path.name.endswith(PARTIAL_SUFFIX) or not (path / INDEX).exists():
+    if path.name.endswith(PARTIAL_SUFFIX) or not os.path.exists(path / INDEX):
         partial = path.with_name(path.name.removesuffix(PARTIAL_SUFFIX) + PARTIAL_SUFFIX)
-        if partial.is_dir():
+        if os.path.isdir(partial):
             raise CaptureError(f"{partial}: torn; `capture recover` can finish it")
         raise CaptureError(f"{path}: no capture")
 

@@ -84,9 +84,9 @@ def recover(path: Path, bounds: CaptureBounds | None = None) -> Recovery:
     is_partial = path.name.endswith(PARTIAL_SUFFIX)
     partial = path if is_partial else path.with_name(path.name + PARTIAL_SUFFIX)
     final = final_path(partial)
-    if (final / INDEX).is_file():
+    if os.path.isfile(final / INDEX):
         return Recovery(final, was_torn=False)
-    if not partial.is_dir():
+    if not os.path.isdir(partial):
         raise CaptureError(f"{path}: no capture")
     try:
         return _finish(partial, bounds)
