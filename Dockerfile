@@ -14,8 +14,9 @@ COPY eval eval
 COPY scenarios scenarios
 RUN pip install .
 
-# No account is made: a number is enough for a process that owns nothing but /data.
+# No account is made: a number is enough for a process that owns nothing. It writes to runs/ in /tmp,
+# which anybody may write to; mount a folder there to keep the results.
 USER 65532:65532
-WORKDIR /data
+WORKDIR /tmp
 ENTRYPOINT ["vakforge-probe"]
 CMD ["--help"]

@@ -43,7 +43,6 @@ class ExitCode(IntEnum):
     """What a command's exit code means."""
 
     OK = 0
-    THRESHOLD_MISSED = 1
     CONFIG = 2
     TARGET = 3
     INVALID = 4
