@@ -37,6 +37,8 @@ from vakforge_probe.protocol.openai_server import (
 
 __all__ = ["AgentCall", "Link", "World"]
 
+N_LATEST = 100
+
 
 class Link(Protocol):
     """The connection as a call sees it."""
@@ -258,11 +260,15 @@ class AgentCall:
             return
         self._is_closed = True
         self._outbox.close()
+        latest: list[list[int]] = []
         if self._stage is not None:
             self._stage.ears.finish()
             self._log_utterances(self._stage, is_end=True)
             self._stage.ledger.close()
-        self._note({"type": "closed", "at": self._world.now_ns()})
+            frames = self._stage.ears.tape.latest(N_LATEST)
+            latest = [[stop, arrival.lo, arrival.hi] for stop, arrival in frames]
+        # The last frames: by them what a killed probe lost can be told.
+        self._note({"type": "closed", "at": self._world.now_ns(), "latest_frames": latest})
 
 
 def _is_heard_out(utterance: Utterance, ears: Ears) -> bool:

@@ -51,6 +51,10 @@ class Tape:
         """Arrival of the first frame."""
         return self._frames[0].arrival if self._frames else None
 
+    def latest(self, n: int) -> list[tuple[int, Instant]]:
+        """Return the last `n` frames: the position at which each ends, and its arrival."""
+        return [(frame.stop, frame.arrival) for frame in self._frames[-n:]]
+
     def append(self, pcm: Pcm, arrival: Instant) -> None:
         """Add one frame that arrived at `arrival`; an empty one is nothing."""
         if not len(pcm):
