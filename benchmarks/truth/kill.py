@@ -157,12 +157,14 @@ class Victim:
 class Killer:
     """Kills `n_kills` probing processes at random moments of their calls."""
 
-    def __init__(self, url: str, folder: Path, n_kills: int, seed: int) -> None:
+    def __init__(
+        self, url: str, folder: Path, n_kills: int, seed: int, latest_s: float = LATEST_KILL_S
+    ) -> None:
         self._url, self._folder, self._n_kills = url, folder, n_kills
         self._waiting: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
         moments = random.Random(seed)
         for number in range(n_kills):
-            self._waiting.put((number, moments.uniform(0, LATEST_KILL_S)))
+            self._waiting.put((number, moments.uniform(0, latest_s)))
         self._done: list[Moment] = []
         self._errors: list[BaseException] = []
 
@@ -229,6 +231,8 @@ def examine(moment: Moment, account: Account) -> Killed:
     except CaptureError as error:
         return Killed(moment.name, moment.after_s, 0, 0, None, None, str(error))
     user, agent = _messages(capture)
+    if moment.call_id not in account.received and (user or agent):
+        problems.append("the agent knows nothing of this call")
     sent = [m for m in account.sent.get(moment.call_id, []) if m["before"] <= moment.at]
     if [(m["response"], m["n"]) for m in sent[: len(agent)]] != agent[: len(sent)]:
         problems.append("the agent's audio is not what it sent, in order and without a hole")
@@ -333,12 +337,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="kill.json; .md goes beside it")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--latest", type=float, default=LATEST_KILL_S, metavar="SECONDS")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         truth = folder / "truth.jsonl"
         with AgentProcess(truth=truth) as agent:
-            moments = Killer(agent.url, folder, args.kills, args.seed).run()
+            moments = Killer(agent.url, folder, args.kills, args.seed, args.latest).run()
         account = Account(truth)
         doc = document([examine(moment, account) for moment in moments])
     text = markdown(doc)
