@@ -36,6 +36,7 @@ from vakforge_probe.errors import (
     TargetTimeout,
 )
 from vakforge_probe.header import header
+from vakforge_probe.heap import frozen_heap
 from vakforge_probe.limits import Limits
 from vakforge_probe.net.alarm import Alarm, Handle
 from vakforge_probe.net.clock import is_virtual, now_ns_of
@@ -181,6 +182,10 @@ class Call:
         A bug and a cancellation come out of it as they are, but only once the connection and the
         capture have been closed.
         """
+        with frozen_heap():
+            return await self._run()
+
+    async def _run(self) -> CallOutcome:
         interruption: BaseException | None = None
         try:
             await self._open()

@@ -17,6 +17,7 @@ from pathlib import Path
 from vakforge_eval.timeline.events import Event
 from vakforge_probe.call import Call, CallOutcome, CallPlan
 from vakforge_probe.errors import CaptureFault, ConfigError
+from vakforge_probe.heap import frozen_heap
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.scenario.compile import Compiled, compile_scenario
@@ -205,9 +206,10 @@ async def run_campaign(
     run = _Run(plans, on_progress, on_event)
     stopping = asyncio.create_task(run.stop_when(stop)) if stop is not None else None
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(concurrency, len(plans))):
-                group.create_task(run.work())
+        with frozen_heap():
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(concurrency, len(plans))):
+                    group.create_task(run.work())
     except BaseExceptionGroup as errors:
         raise _first(errors) from None
     finally:

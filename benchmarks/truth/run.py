@@ -46,7 +46,7 @@ from vakforge_probe.scenario.loader import load_suite
 from vakforge_probe.target import Target
 
 SCENARIO = Path(__file__).with_name("scenario.yaml")
-CONCURRENCY = 8
+CONCURRENCY = 10
 STALL_S = 0.3
 STALL_EVERY_S = (6.0, 12.0)
 N_VALID = 600
@@ -378,7 +378,7 @@ def main() -> int:
     """Run, score, write and print; returns 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="results.json; .md goes beside it")
-    parser.add_argument("--repeats", type=int, default=7, help="calls of each condition")
+    parser.add_argument("--repeats", type=int, default=8, help="calls of each condition")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="one call of each: a minute")
     parser.add_argument("--keep", type=Path, help="folder to keep captures and truth log in")
@@ -393,8 +393,7 @@ def main() -> int:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 for conditions, stalls in ((CONDITIONS, False), (WITH_STALLS, True)):
                     print(f"{len(conditions)} conditions x {repeats}", flush=True)
-                    bench_run = bench.run(conditions, repeats * (1 + stalls), stalls=stalls)
-                    runner.run(bench_run)
+                    runner.run(bench.run(conditions, repeats, stalls=stalls))
         doc = document(_rows(bench.outcomes, truth), bench.outcomes, bench.n_stalls)
     text = markdown(doc)
     args.out.write_text(json.dumps(doc, indent=1, allow_nan=False) + "\n", "utf-8")

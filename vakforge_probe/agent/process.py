@@ -19,6 +19,7 @@ from typing import Any, Self
 from vakforge_probe.agent.behaviour import Behaviour, parse_pairs
 from vakforge_probe.agent.server import serve
 from vakforge_probe.errors import ConfigError, ExitCode, ProbeFault
+from vakforge_probe.heap import frozen_heap
 from vakforge_probe.net.loop import new_event_loop
 from vakforge_probe.scenario.clips import data_root
 
@@ -90,7 +91,8 @@ def run_agent(
         async with server:
             on_ready(server.url)
             print(json.dumps({"url": server.url}), flush=True)  # noqa: T201 - read by whoever waits
-            return await stopped
+            with frozen_heap():
+                return await stopped
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(go())

@@ -81,7 +81,7 @@ class ArrivalStamp:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Where a message ended in a read, before the read's last byte.
+    """Where a message ended in a read, and what was seen there.
 
     Attributes
     ----------
@@ -117,7 +117,8 @@ class ReadStamp:
     sealed
         Whether the last byte of the plaintext came with the last byte of the read.
     endings
-        The messages that were seen to end before its last byte, in order.
+        The messages that were seen to end in it, in order; not one whose last byte is that of an
+        emptying read, whose stamp that is.
     """
 
     lo: int
@@ -145,6 +146,12 @@ class ReadStamp:
             return None
         earliest = self.lo - self.spread - _PATH_NS
         return kernel if earliest <= kernel <= self.after + self.spread else None
+
+    @property
+    def following(self) -> int:
+        """Lower bound of the arrival of all that follows this read."""
+        own = (self._checked(e.kernel) for e in self.endings if e.is_own)
+        return max([self.lo, *(kernel - self.spread for kernel in own if kernel is not None)])
 
     def inside(self) -> ArrivalStamp:
         """Return the stamp of a message that ended anywhere in this read."""

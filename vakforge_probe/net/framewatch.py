@@ -52,4 +52,4 @@ class FrameWatch:
     @staticmethod
     def stamp(read: ReadStamp, end: int, n_bytes: int) -> ArrivalStamp:
         """Return the stamp of a frame that ended at position `end` of the `n_bytes` of a read."""
-        return read.at_end() if end == n_bytes else read.at(end)
+        return read.at_end() if end == n_bytes and read.emptied else read.at(end)

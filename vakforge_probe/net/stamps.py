@@ -34,12 +34,11 @@ __all__ = [
 # asm-generic/socket.h; Python has no name for it. One number sets it and marks its stamps.
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
-_MAX_READ = 65_536
-"""More would be taken from and given back to the system at each read, for 20 ms of audio."""
-_MAX_LOOKS = 64
-"""Of a read with more messages than this the first ones are looked at."""
+_MAX_READ = 4096
+"""One read's messages are worked on in one go, and frames of other calls are due meanwhile: a burst
+of 64 kB would delay them by 20 ms."""
 _ANCILLARY = socket.CMSG_SPACE(_TIMESPEC.size)
-_ROOM = memoryview(bytearray(_MAX_READ))
+_ROOM = memoryview(bytearray(_MAX_READ + 1))
 _LOOK = socket.MSG_PEEK | socket.MSG_TRUNC
 
 
@@ -192,18 +191,22 @@ class StampedSocket(socket.socket):
         data, ancillary, _, _ = self.recvmsg(bufsize, _ANCILLARY, flags)
         if data:
             after = time.monotonic_ns()
-            stamps = self._take(data, self._find_ends) if self._find_ends is not None else []
-            self._note(before, n_before, after, memoryview(data), bufsize, ancillary, stamps)
+            seen = []
+            if self._find_ends is not None:
+                seen = self._take(data, self._find_ends, is_full=len(data) == bufsize)
+            self._note(before, n_before, after, memoryview(data), bufsize, ancillary, seen)
         return data
 
     def _take(
-        self, data: bytes, find_ends: Callable[[bytes], list[int]]
+        self, data: bytes, find_ends: Callable[[bytes], list[int]], *, is_full: bool
     ) -> list[tuple[int, int | None, bool]]:
         """Take what was looked at out of the queue; return what was seen where messages end."""
         found = []
         # From the back to the front: what is merged into a segment meanwhile makes its stamp newer,
         # so two looks into one segment never show the earlier byte with the older stamp.
-        for end in reversed([end for end in find_ends(data) if end < len(data)][:_MAX_LOOKS]):
+        for end in reversed(find_ends(data)):
+            if end == len(data) and not is_full:
+                continue  # the look that gave `data` has its stamp
             following, stamp = self._stamp_up_to(end + 1), self._stamp_up_to(end)
             is_own = stamp is not None and following is not None and stamp < following
             found.append((end, stamp, is_own))
@@ -257,6 +260,7 @@ class StampedSocket(socket.socket):
         if emptied:
             self._proven_empty_at = before
             self._n_out_of_order = n_before
+        self._proven_empty_at = max(self._proven_empty_at, read.following)
         self.last_read = read
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:

@@ -109,6 +109,13 @@ def test_a_message_is_bounded_by_what_was_seen_at_its_end_and_before(
     assert (stamp.lo, stamp.hi, stamp.coalesced) == (lo, hi, coalesced)
 
 
+def test_what_follows_a_read_came_after_the_last_message_that_ended_a_segment_in_it() -> None:
+    own, shared = Ending(100, 2_000_000, is_own=True), Ending(150, 3_000_000, is_own=False)
+    assert looked_at(own, shared).following == 2_000_000 - 1_000
+    assert looked_at(shared).following == READ.lo
+    assert replace(looked_at(own), in_order=False).following == READ.lo
+
+
 @pytest.mark.parametrize("doubt", [{"in_order": False}, {"lo": 2_500_000}, {"after": 1_900_000}])
 def test_a_doubtful_stamp_at_a_messages_end_narrows_nothing(doubt: dict[str, Any]) -> None:
     read = replace(looked_at(Ending(100, 2_000_000, is_own=True)), **doubt)
