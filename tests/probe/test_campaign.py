@@ -135,8 +135,7 @@ def test_every_call_has_a_folder_of_its_own_with_a_plain_name(
 def test_no_two_runs_share_a_call_id(scenarios: Any, tmp_path: Path) -> None:
     chosen = scenarios(brief("a"), brief("b"))
     ids = [
-        {p.call_id for p in plan_campaign([BASE, TUNED], chosen, folder=tmp_path)}
-        for _ in range(2)
+        {p.call_id for p in plan_campaign([BASE, TUNED], chosen, folder=tmp_path)} for _ in range(2)
     ]
     assert len(ids[0]) == len(ids[1]) == 4
     assert not ids[0] & ids[1]
