@@ -37,6 +37,9 @@ _TIMESPEC = struct.Struct("@ll")
 _MAX_READ = 4096
 """One read's messages are worked on in one go, and frames of other calls are due meanwhile: a burst
 of 64 kB would delay them by 20 ms."""
+_MAX_LOOKS = 32
+"""Of a read with more messages than this the first ones are looked at: a flood of empty frames must
+not cost more than it does."""
 _ANCILLARY = socket.CMSG_SPACE(_TIMESPEC.size)
 _ROOM = memoryview(bytearray(_MAX_READ + 1))
 _LOOK = socket.MSG_PEEK | socket.MSG_TRUNC
@@ -204,7 +207,7 @@ class StampedSocket(socket.socket):
         found = []
         # From the back to the front: what is merged into a segment meanwhile makes its stamp newer,
         # so two looks into one segment never show the earlier byte with the older stamp.
-        for end in reversed(find_ends(data)):
+        for end in reversed(find_ends(data)[:_MAX_LOOKS]):
             if end == len(data) and not is_full:
                 continue  # the look that gave `data` has its stamp
             following, stamp = self._stamp_up_to(end + 1), self._stamp_up_to(end)
