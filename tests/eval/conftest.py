@@ -12,6 +12,7 @@ from vakforge_eval.timeline.call import (
     AgentAudio,
     CallTimeline,
     Capabilities,
+    Flush,
     SentResult,
     Utterance,
 )
@@ -67,7 +68,7 @@ class CallBuilder:
         self.utterances: list[Utterance] = []
         self.audio: list[AgentAudio] = []
         self.events: list[Event] = []
-        self.flushes: list[tuple[Instant, str | None]] = []
+        self.flushes: list[Flush] = []
         self.results: list[SentResult] = []
         self.commits: list[Instant] = []
         self.header: dict[str, Any] = {"seed": 1, "repeat": 0, "stamp_source": "virtual"}
@@ -172,7 +173,7 @@ class CallBuilder:
         self.events.append(event)
 
     def flush(self, ms: float, response_id: str | None = None) -> None:
-        self.flushes.append((self.at(ms), response_id))
+        self.flushes.append(Flush(self.at(ms), response_id))
 
     def tool(self, call_ms: float, result_ms: float, name: str = "look_up") -> None:
         """Let the agent call a tool and the probe answer it."""

@@ -15,7 +15,7 @@ from vakforge_eval.capture.format import EVENTS, HEADER
 from vakforge_eval.capture.reader import Capture
 from vakforge_eval.capture.utterances import UserStream
 from vakforge_eval.signal.activity import MIN_RATE_HZ
-from vakforge_eval.timeline.call import CallTimeline, Capabilities, SentResult, Utterance
+from vakforge_eval.timeline.call import CallTimeline, Capabilities, Flush, SentResult, Utterance
 from vakforge_eval.timeline.events import EVENT_TYPES, AudioChunk, Event, Ready
 from vakforge_eval.timeline.instant import Instant, samples_to_ns
 from vakforge_eval.timeline.records import Direction, Kind
@@ -80,12 +80,16 @@ class _Journal:
     def __init__(self, journal: tuple[dict[str, Any], ...]) -> None:
         self.events: list[tuple[Event, int | None]] = []
         self._lines: dict[str, list[tuple[dict[str, Any], Fields]]] = defaultdict(list)
+        self._flushed_by: list[int | None] = []
         for number, obj in enumerate(journal, 1):
             where = f"{EVENTS}: line {number}"
             if obj["type"] in EVENT_TYPES:
                 self.events.append(event_of(obj, where))
             else:
                 self._lines[obj["type"]].append((obj, Fields(obj, where)))
+            if obj["type"] == "flush":
+                # It is written right behind the event that caused it.
+                self._flushed_by.append(self.events[-1][1] if self.events else None)
 
     def ended(self) -> Instant | None:
         return next((Instant.exact(f.integer("at")) for _, f in self._lines["call_ended"]), None)
@@ -105,10 +109,10 @@ class _Journal:
                 found.append(user.utterance(step, start, fields.integer("due")))
         return tuple(utterance for utterance in found if utterance is not None)
 
-    def flushes(self) -> tuple[tuple[Instant, str | None], ...]:
+    def flushes(self) -> tuple[Flush, ...]:
         return tuple(
-            (Instant.arrival(*f.span("lo", "hi")), f.optional_text("response_id"))
-            for _, f in self._lines["flush"]
+            Flush(Instant.arrival(*f.span("lo", "hi")), f.optional_text("response_id"), seq)
+            for (_, f), seq in zip(self._lines["flush"], self._flushed_by, strict=True)
         )
 
     def tool_results(self) -> tuple[SentResult, ...]:

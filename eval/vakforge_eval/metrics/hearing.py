@@ -108,7 +108,7 @@ class Hearing:
 def hear(timeline: CallTimeline) -> Hearing:
     """Return what was heard of the agent in `timeline`."""
     placed = tuple(place(timeline.audio, timeline.flushes))
-    islands = _islands(placed, sorted((at for at, _ in timeline.flushes), key=_at))
+    islands = _islands(placed, sorted((flush.at for flush in timeline.flushes), key=_at))
     stretches = _noise_stretches(timeline, islands)
     floor = _floor(stretches)
     gate = gate_for(floor)

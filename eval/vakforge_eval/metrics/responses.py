@@ -95,7 +95,7 @@ def _end(response: Response, event: ResponseEnded) -> None:
 def _note_cuts(timeline: CallTimeline, found: dict[str | None, Response]) -> None:
     """Note interrupts by name, and flushes that cost a response some of its audio."""
     told = [(e.at, e.response_id) for e in timeline.events if isinstance(e, Interrupt)]
-    told += timeline.flushes
+    told += [(flush.at, flush.response_id) for flush in timeline.flushes]
     for at, response_id in told:
         if response_id is not None and response_id in found:
             found[response_id].cancel(at)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from vakforge_eval.timeline.call import AgentAudio
+from vakforge_eval.timeline.call import AgentAudio, Flush
 from vakforge_eval.timeline.instant import NS_PER_S, Instant
 
 __all__ = ["Fifo", "Placed", "PlayoutModel", "place"]
@@ -87,7 +87,7 @@ class Placed:
 
 def place(
     audio: Sequence[AgentAudio],
-    flushes: Sequence[tuple[Instant, str | None]],
+    flushes: Sequence[Flush],
     model: Callable[[], PlayoutModel] = Fifo,
 ) -> list[Placed]:
     """Return when each message of `audio` (in order of arrival) is heard.
@@ -95,21 +95,28 @@ def place(
     A flush empties the whole queue at its instant. After it no more audio is heard of the response
     it names, nor of one whose queued audio it cut; a flush that names none (None) silences every
     response that had begun to arrive. Audio without a response id plays again after a flush, since
-    nothing tells whether it is late. At equal instants the flush comes first.
+    nothing tells whether it is late. What came first, flush or message, is told by the order of the
+    wire, or where that is not known by arrival; at equal instants the flush is first.
 
     Source: metrics definition "Heard".
     """
     room = _Room(model)
-    waiting = sorted(flushes, key=lambda f: f[0].at)
+    waiting = sorted(flushes, key=lambda flush: flush.at.at)
     done = 0
     for message in audio:
-        while done < len(waiting) and waiting[done][0].at <= message.arrival.at:
-            room.flush(*waiting[done])
+        while done < len(waiting) and _is_first(waiting[done], message):
+            room.flush(waiting[done].at, waiting[done].response_id)
             done += 1
         room.push(message)
     for flush in waiting[done:]:
-        room.flush(*flush)
+        room.flush(flush.at, flush.response_id)
     return room.placed
+
+
+def _is_first(flush: Flush, message: AgentAudio) -> bool:
+    if flush.seq is not None and message.seq >= 0:
+        return flush.seq < message.seq
+    return flush.at.at <= message.arrival.at
 
 
 class _Room:

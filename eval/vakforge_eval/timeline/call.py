@@ -16,7 +16,7 @@ from vakforge_eval.timeline.events import Event
 from vakforge_eval.timeline.instant import Instant, samples_to_ns
 from vakforge_eval.timeline.script import Script, ScriptStep, StepKind
 
-__all__ = ["AgentAudio", "CallTimeline", "Capabilities", "SentResult", "Utterance"]
+__all__ = ["AgentAudio", "CallTimeline", "Capabilities", "Flush", "SentResult", "Utterance"]
 
 Pcm = npt.NDArray[np.int16]
 
@@ -89,6 +89,19 @@ class AgentAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class Flush:
+    """When the heard queue was emptied, and for which response (None: all).
+
+    `seq` is that of the message that said so, as in `AgentAudio.seq`: it tells what came before it
+    where arrivals are not known well enough. None where no message did.
+    """
+
+    at: Instant
+    response_id: str | None
+    seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SentResult:
     """A tool result that the probe sent."""
 
@@ -109,7 +122,7 @@ class CallTimeline:
     stream
         Structured array of the user's audio frames (`records.RECORD_DTYPE`), in order.
     flushes
-        When the heard queue was emptied, and for which response (None: all).
+        What emptied the heard queue, in order.
     failure
         None, or the typed failure of the call: ``{"kind", "phase", "message"}``.
     commits
@@ -131,7 +144,7 @@ class CallTimeline:
     utterances: tuple[Utterance, ...]
     audio: tuple[AgentAudio, ...]
     events: tuple[Event, ...]
-    flushes: tuple[tuple[Instant, str | None], ...]
+    flushes: tuple[Flush, ...]
     tool_results: tuple[SentResult, ...]
     commits: tuple[Instant, ...] = ()
     failure: dict[str, Any] | None = None

@@ -14,7 +14,7 @@ from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.format import CaptureBounds
 from vakforge_eval.capture.reader import Capture
-from vakforge_eval.timeline.call import CallTimeline
+from vakforge_eval.timeline.call import CallTimeline, Flush
 from vakforge_eval.timeline.events import Interrupt, Ready, TextDelta
 from vakforge_eval.timeline.instant import Instant
 from vakforge_eval.timeline.records import Flags
@@ -300,7 +300,10 @@ def test_journal_lines_become_the_timeline(tmp_path: Path) -> None:
     assert timeline.phases == {"connect": (1, 5)}
     assert timeline.ready == Instant.arrival(7, 9)
     assert [type(e) for e in timeline.events] == [Ready, TextDelta, Interrupt]
-    assert timeline.flushes == ((Instant.arrival(12, 13), "r"), (Instant.exact(14), None))
+    assert timeline.flushes == (
+        Flush(Instant.arrival(12, 13), "r", 0),
+        Flush(Instant.exact(14), None, 0),
+    )
     (result,) = timeline.tool_results
     assert (result.call_id, result.name, result.at, result.delay_s) == (
         "c", "book", Instant(20, 22, 21), 1.0,

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vakforge_eval.metrics.hearing import Hearing, Segment, hear
+from vakforge_eval.timeline.call import Flush
 from vakforge_eval.timeline.instant import NS_PER_MS, Edge
 from vakforge_eval.timeline.values import Reason, Undefined
 
@@ -108,7 +109,7 @@ def test_what_was_flushed_is_not_heard_and_late_audio_of_it_never_plays(new_call
 def test_the_end_of_a_cut_has_the_error_of_the_flush(new_call: Any) -> None:
     call = new_call()
     call.reply(500, call.tone(3000), pace=0)
-    call.flushes.append((call.at(1200, width_ms=0.8), "r1"))
+    call.flushes.append(Flush(call.at(1200, width_ms=0.8), "r1"))
     end = hear(call.build()).segments[0].end
     assert end.when.width == round(0.8 * NS_PER_MS)
     assert ms(call, end.when.at) == 1200

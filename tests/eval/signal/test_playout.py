@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vakforge_eval.signal.playout import Fifo, Placed, place
-from vakforge_eval.timeline.call import AgentAudio
+from vakforge_eval.timeline.call import AgentAudio, Flush
 from vakforge_eval.timeline.instant import NS_PER_MS as MS
 from vakforge_eval.timeline.instant import Instant
 
@@ -20,9 +21,9 @@ def chunk(arrival: int | tuple[int, int], ms: int, response: str | None = "r") -
     return AgentAudio(when, np.ones(ms, np.int16), 1000, response, None, 0)
 
 
-def flush(at: int | tuple[int, int], response: str | None = None) -> tuple[Instant, str | None]:
+def flush(at: int | tuple[int, int], response: str | None = None) -> Flush:
     lo, hi = at if isinstance(at, tuple) else (at, at)
-    return Instant.arrival(lo * MS, hi * MS), response
+    return Flush(Instant.arrival(lo * MS, hi * MS), response)
 
 
 def heard(placed: list[Placed]) -> list[tuple[int, int]]:
@@ -55,6 +56,17 @@ def test_late_audio_of_a_flushed_response_never_plays_but_the_next_response_does
     audio = [chunk(0, 100), chunk(60, 100), chunk(70, 50, "next"), chunk(80, 50)]
     assert heard(place(audio, [flush(50, "r")])) == [(0, 50), (60, 0), (70, 50), (80, 0)]
     assert heard(place(audio, [flush(50)])) == [(0, 50), (60, 0), (70, 50), (80, 0)]
+
+
+def test_the_order_of_the_wire_decides_what_a_flush_took_where_arrivals_do_not() -> None:
+    # All three were read together: nobody knows better than [0, 100] when each of them came.
+    before = replace(chunk((0, 100), 50, None), seq=4)
+    after = replace(chunk((0, 100), 50, None), seq=6)
+    told = replace(flush((0, 100)), seq=5)
+    assert [p.n_played for p in place([before, after], [told])] == [0, 50]
+    assert [p.n_played for p in place([before], [told])] == [0]
+    # Where no message told it, it comes first at its instant.
+    assert [p.n_played for p in place([before, after], [flush((0, 100))])] == [50, 50]
 
 
 def test_flush_of_one_response_empties_the_whole_queue() -> None:
