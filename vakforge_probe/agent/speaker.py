@@ -101,30 +101,25 @@ class Speaker(ABC):
 
     def say(self, reply: Reply, speech: Speech, audio_at: int, then: Callable[[], None]) -> None:
         """Say `speech` in `reply` from `audio_at` (ns) on; call `then` when all of it was sent."""
-        audio_at = max(audio_at, self._now_ns())
+        # One reading of the clock: text of this instant must not end up behind its audio.
+        now = self._now_ns()
+        audio_at = max(audio_at, now)
         k = self._encoder.decimation
         voiced = [(a // k, -(-b // k)) for a, b in speech.voiced]
         self._ledger.voice(reply.tag, voiced, audio_at)
-        self._plan(reply, audio_at, reply.writer.begin_message, lead_ns=None)
-        self._plan_text(reply, speech.text, audio_at)
+        self._outbox.put(now, Letter(reply.writer.begin_message, reply.tag))
+        self._plan_text(reply, speech.text, max(audio_at - self._lead, now))
         self._plan_audio(reply, speech, audio_at, then)
 
-    def _plan_text(self, reply: Reply, text: str, audio_at: int) -> None:
+    def _plan_text(self, reply: Reply, text: str, at: int) -> None:
+        def posted(p: Posted) -> None:
+            self._ledger.text(reply.tag, p.at, p.late_ns)
+
         head, space, rest = text.partition(" ")
         for part in (head, space + rest):
             if part:
                 write = functools.partial(reply.writer.text, part)
-                self._plan(reply, audio_at, write, lead_ns=self._lead)
-
-    def _plan(
-        self, reply: Reply, audio_at: int, write: Callable[[], list[str]], *, lead_ns: int | None
-    ) -> None:
-        def posted(p: Posted) -> None:
-            if lead_ns is not None:
-                self._ledger.text(reply.tag, p.at, p.late_ns)
-
-        at = self._now_ns() if lead_ns is None else max(audio_at - lead_ns, self._now_ns())
-        self._outbox.put(at, Letter(write, reply.tag, posted))
+                self._outbox.put(at, Letter(write, reply.tag, posted))
 
     @abstractmethod
     def _plan_audio(

@@ -19,9 +19,12 @@ from vakforge_probe.agent.clips import Clip, ClipStore
 from vakforge_probe.agent.dialogue import Dialogue
 from vakforge_probe.agent.outbox import Letter, Outbox
 from vakforge_probe.agent.player import AudioSent, Playout
+from vakforge_probe.agent.speaker import BurstSpeaker
 from vakforge_probe.agent.tape import Tape
-from vakforge_probe.agent.voice import Encoder, Noise, compose
+from vakforge_probe.agent.truth import Ledger
+from vakforge_probe.agent.voice import Encoder, Noise, Speech, compose
 from vakforge_probe.errors import ConfigError
+from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer, ServerOptions
 
 MS = 1_000_000
 
@@ -155,6 +158,36 @@ class TestOutbox:
         alarm.now = 170
         alarm.run_to(200)
         assert late == [0, 0, 0, 70]
+
+    @pytest.mark.parametrize("late", [0, 5000])
+    def test_text_of_one_moment_with_a_burst_leaves_before_it_on_a_clock_that_runs(
+        self, late: int
+    ) -> None:
+        box, alarm, out = outbox()
+        alarm.now = 1000 + late
+
+        def now_ns() -> int:
+            alarm.now += 1
+            return alarm.now
+
+        tape = Tape(24000)
+        speaker = BurstSpeaker(
+            Behaviour(pacing="burst"),
+            OpenAIRealtimeServer(ServerOptions(), model="m", tag="1"),
+            box,
+            Ledger(tape, 24000, lambda obj: None),
+            tape,
+            now_ns,
+        )
+        reply = speaker.begin("test")
+        speech = Speech(np.ones(1440, np.int16), ((0, 1440),), "two words")
+        speaker.say(reply, speech, 1000, lambda: speaker.end(reply))
+        alarm.run_to(20_000)
+        kinds = [json.loads(message)["type"] for _, message in out]
+        text, audio = "response.output_audio_transcript.delta", "response.output_audio.delta"
+        deltas = [kind for kind in kinds if kind in (text, audio)]
+        assert deltas == [text, text, audio, audio, audio]
+        assert kinds[-1] == "response.done"
 
     def test_nothing_leaves_after_the_close(self) -> None:
         box, alarm, out = outbox()
