@@ -21,7 +21,7 @@ A read looks before it takes (MSG_PEEK), finds where messages end, and looks aga
 byte is copied) at the queue up to the last byte of each, and up to one byte more. From Linux 5.9 on
 a look returns the stamp of the segment that holds its last byte, so:
 
-- the message arrived no later than the stamp at its last byte;
+- the message arrived no later than the stamp at its last byte, or at any byte behind it;
 - if the stamp one byte on is newer, its last byte is the last of its segment: the stamp is the
   arrival itself, and whatever follows arrived after it;
 - if the stamp at its last byte is newer than that at an earlier message's end, its segment is a
@@ -169,22 +169,21 @@ class ReadStamp:
 
         It is as that of `inside`, or better where that end was looked at.
         """
-        lo = self.lo
-        earlier: list[int] = []
-        for ending in self.endings:
-            kernel = self._checked(ending.kernel)
-            if kernel is None:
-                continue
-            if ending.position == position:
-                # Of earlier stamps only those of other segments are known to have come before.
-                lo = max([lo, *(k - self.spread for k in earlier if k < kernel)])
-                if ending.is_own:
-                    lo = max(lo, kernel - self.spread)
-                return self._stamp(lo, kernel, is_own=ending.is_own)
-            if ending.is_own:
-                lo = max(lo, kernel - self.spread)
-            earlier.append(kernel)
-        return self.inside()
+        seen = [(e, k) for e in self.endings if (k := self._checked(e.kernel)) is not None]
+        own = next(((e, k) for e, k in seen if e.position == position), None)
+        if own is None:
+            return self.inside()
+        ending, kernel = own
+        # Of earlier stamps those of other segments came before, and those at a segment's end.
+        earlier = [
+            k - self.spread for e, k in seen if e.position < position and (e.is_own or k < kernel)
+        ]
+        lo = max([self.lo, *earlier, *([kernel - self.spread] if ending.is_own else [])])
+        # What is behind it came later; and a later look may have found a segment that had grown.
+        later = [k for e, k in seen if e.position >= position]
+        if self.believed is not None:
+            later.append(self.believed)
+        return self._stamp(lo, min(later), is_own=ending.is_own)
 
     def _stamp(self, lo: int, believed: int | None, *, is_own: bool = False) -> ArrivalStamp:
         latest = self.after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 from websockets.client import ClientProtocol
@@ -63,6 +64,7 @@ class WireCallbacks(asyncio.Protocol):
         self.is_connected = False
         self.is_over = False
         self.read_late_max_ns = 0
+        self._latest_hi = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -180,7 +182,9 @@ class WireCallbacks(asyncio.Protocol):
             self._fault(TargetProtocolError("a text message is not UTF-8", phase="call"))
             return
         if message is not None:
-            self._on_message(message, stamp)
+            # Without a stamp of its own a message may seem to have come after the next one.
+            self._latest_hi = max(self._latest_hi, stamp.hi)
+            self._on_message(message, replace(stamp, hi=self._latest_hi))
 
     def _check_parser(self) -> None:
         error = self._protocol.parser_exc

@@ -116,6 +116,14 @@ def test_what_follows_a_read_came_after_the_last_message_that_ended_a_segment_in
     assert replace(looked_at(own), in_order=False).following == READ.lo
 
 
+def test_no_message_came_after_one_behind_it_however_late_the_look() -> None:
+    # Looked at when more had been merged into the segment than the read was given.
+    grown = replace(looked_at(Ending(100, 8_000_000, is_own=False)), kernel=5_000_000)
+    assert (grown.at(100).lo, grown.at(100).hi) == (1_000_000, 5_000_000 + MARGIN)
+    read = looked_at(Ending(100, 4_000_000, is_own=False), Ending(150, 3_000_000, is_own=True))
+    assert read.at(100).hi == read.at(150).hi == 3_000_000 + MARGIN
+
+
 @pytest.mark.parametrize("doubt", [{"in_order": False}, {"lo": 2_500_000}, {"after": 1_900_000}])
 def test_a_doubtful_stamp_at_a_messages_end_narrows_nothing(doubt: dict[str, Any]) -> None:
     read = replace(looked_at(Ending(100, 2_000_000, is_own=True)), **doubt)
