@@ -183,8 +183,10 @@ class WireCallbacks(asyncio.Protocol):
             return
         if message is not None:
             # Without a stamp of its own a message may seem to have come after the next one.
-            self._latest_hi = max(self._latest_hi, stamp.hi)
-            self._on_message(message, replace(stamp, hi=self._latest_hi))
+            if stamp.hi < self._latest_hi:
+                stamp = replace(stamp, hi=self._latest_hi)
+            self._latest_hi = stamp.hi
+            self._on_message(message, stamp)
 
     def _check_parser(self) -> None:
         error = self._protocol.parser_exc
