@@ -51,7 +51,7 @@ STALL_S = 0.3
 STALL_EVERY_S = (6.0, 12.0)
 N_VALID = 600
 
-CLEAN, JITTER, NOISE = "clean", "jitter", "noise"
+CLEAN, JITTER, NOISE, STALLED = "clean", "jitter", "noise", "probe stalls"
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,11 @@ CONDITIONS = (
         "stall": 0.3, "stall_at": 0.4, **CONTINUOUS,
     }),
 )  # fmt: skip
-WITH_STALLS = (
-    Condition("probe-stalls-paced", CLEAN, {"pacing": "paced"}),
-    Condition("probe-stalls-burst", CLEAN, {"pacing": "burst"}),
-    Condition("probe-stalls-jitter", JITTER, {"jitter_ms": 60}),
-)
-"""Called while the probe's own loop is blocked now and then."""
+WITH_STALLS = tuple(
+    Condition(f"probe-stalls-{name}", STALLED, {"pacing": pacing, **knobs})
+    for name, pacing, knobs in (("paced", "paced", {}), ("burst", "burst", {}),
+                                ("jitter", "paced", {"jitter_ms": 60}))
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ def bars_of(kind: str, metrics: dict[str, Summary], total: Summary) -> list[Bar]
     each = list(metrics.values())
     covered = total.covered.value
     bars = [Bar("truth inside the interval", "all", covered, covered == 1.0)]
-    if kind == CLEAN:
+    if kind in (CLEAN, STALLED):
         bars += [
             at_most("median error", 1, (s.error_p50 for s in each)),
             at_most("p99 error", 3, (s.error_p99 for s in each)),
@@ -223,7 +222,7 @@ def document(rows: Sequence[Row], outcomes: Sequence[CallOutcome], n_stalls: int
     """Return all results."""
     kinds = {c.name: c.kind for c in (*CONDITIONS, *WITH_STALLS)}
     classes: dict[str, Any] = {}
-    for kind in (CLEAN, JITTER, NOISE):
+    for kind in (CLEAN, JITTER, NOISE, STALLED):
         mine = [row for row in rows if kinds[row.condition] == kind]
         if not mine:
             continue
