@@ -15,6 +15,7 @@ __all__ = [
     "BACKGROUND_KINDS",
     "FLOOR_TAKING_KINDS",
     "Entity",
+    "Expectation",
     "ExpectedToolCall",
     "Language",
     "Script",
@@ -88,6 +89,20 @@ class ToolSpec(_Model):
     delay_s: float = 0.0
 
 
+class Expectation(_Model):
+    """What a step must lead to, as the scenario says it (`text`).
+
+    ``stop``: the agent stops, within `within_s` after the barge-in begins (None: at all). ``hold``:
+    it talks on. ``reply``: its reply is heard within `within_s` after the user ends. ``mentions``:
+    its reply holds at least one of `words`.
+    """
+
+    text: str
+    kind: Literal["stop", "hold", "reply", "mentions"]
+    within_s: float | None = None
+    words: list[str] = []
+
+
 class ScriptStep(_Model):
     """One step as compiled; `index` is its place in the flattened scenario."""
 
@@ -99,6 +114,7 @@ class ScriptStep(_Model):
     lang: str | None = None
     entities: list[Entity] = []
     expect_tool: ExpectedToolCall | None = None
+    expect: list[Expectation] = []
     relevant_words: list[str] = []
     n_samples: int = Field(0, ge=0)
     voiced: list[tuple[int, int]] = []
