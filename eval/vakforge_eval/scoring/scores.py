@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
+from vakforge_eval.metrics.expectations import Verdict
 from vakforge_eval.timeline.values import Flag, MetricValue, Rate
 
-__all__ = ["CallScore", "PairKey", "ScoreSet", "TurnScore"]
+__all__ = ["CallScore", "EventScore", "PairKey", "Relevance", "ScoreSet", "TurnScore"]
+
+Relevance = Literal["relevant", "irrelevant", "unchecked"]
 
 PairKey = tuple[str, int, int, int]
 """Scenario, seed, repeat, and the index of the script's step that opened the turn."""
@@ -28,6 +31,14 @@ class TurnScore:
         Dimension -> value.
     expected
         What the script asks for: tool call, entities, words that make a reply relevant.
+    rates
+        Metrics of the turn that are shares.
+    outcome
+        What became of the agent's speech that the turn interrupted; None if it is no barge-in.
+    relevance
+        Whether the reply is one to what was said, by the script; None without a reply.
+    expectations
+        What the script expected of the turn, judged.
     """
 
     system: str
@@ -45,6 +56,56 @@ class TurnScore:
     agent_text: str
     expected: dict[str, Any]
     pair_key: PairKey
+    rates: dict[str, Rate] = field(default_factory=dict)
+    outcome: str | None = None
+    relevance: Relevance | None = None
+    expectations: tuple[Verdict, ...] = ()
+
+    @property
+    def conversation(self) -> str:
+        """The conversation, named alike in every system that held it."""
+        return conversation_name(self.pair_key)
+
+
+@dataclass(frozen=True, slots=True)
+class EventScore:
+    """One utterance that opens no turn (backchannel, noise, side talk, sham) and its effect.
+
+    Attributes
+    ----------
+    cluster
+        The unit of chance: the conversation, or the speaker who holds several.
+    turn
+        The turn it fell into, -1 for the greeting.
+    step
+        Index of the script's step that played it.
+    valid
+        False if the probe spoilt the event: it is in no statistic, but counted.
+    values, rates
+        Metrics of the event, those that are shares apart because they add up.
+    outcome
+        What became of the agent's speech that it met.
+    expectations
+        What the script expected of the event, judged.
+    """
+
+    system: str
+    call: str
+    scenario: str
+    cluster: str
+    speaker: str | None
+    turn: int
+    step: int
+    kind: str
+    valid: bool
+    flags: tuple[Flag, ...]
+    values: dict[str, MetricValue]
+    rates: dict[str, Rate]
+    outcome: str
+    slices: dict[str, str]
+    user_text: str
+    pair_key: PairKey
+    expectations: tuple[Verdict, ...] = ()
 
     @property
     def conversation(self) -> str:
@@ -98,11 +159,13 @@ class ScoreSet:
     turns: tuple[TurnScore, ...]
     calls: tuple[CallScore, ...]
     definitions: dict[str, str] = field(default_factory=dict)
+    events: tuple[EventScore, ...] = ()
 
-    def where(self, keep: Callable[[TurnScore | CallScore], bool]) -> ScoreSet:
-        """Return the part of the set whose turns and calls `keep` accepts."""
+    def where(self, keep: Callable[[TurnScore | CallScore | EventScore], bool]) -> ScoreSet:
+        """Return the part of the set whose turns, calls and events `keep` accepts."""
         return replace(
             self,
             turns=tuple(t for t in self.turns if keep(t)),
             calls=tuple(c for c in self.calls if keep(c)),
+            events=tuple(e for e in self.events if keep(e)),
         )
