@@ -50,6 +50,18 @@ class MetricSpec:
         Of the definition; values of different versions are never compared.
     skips_early
         Whether early turns stay out of its percentiles: talking over the user would improve them.
+    has_competing_end
+        Whether something else may end the wait for it (a reply that ends by itself before the
+        agent stops): such values are censored at bounds that say nothing of the metric, and its
+        percentiles are Kaplan-Meier's.
+    bought_by
+        Names of the rates whose rise makes an improvement of this metric no gain.
+    is_headline
+        Whether the summary shows it; else only the section of its group does.
+    is_sliced
+        Whether breakdowns and samples show it.
+    has_anchor
+        Whether the protocol decides where it stops: what stops elsewhere is not compared.
     """
 
     unit: str
@@ -61,6 +73,11 @@ class MetricSpec:
     on_call: CallMetric | None = None
     version: int = 1
     skips_early: bool = False
+    has_competing_end: bool = False
+    bought_by: tuple[str, ...] = ()
+    is_headline: bool = True
+    is_sliced: bool = False
+    has_anchor: bool = False
 
     def __post_init__(self) -> None:
         if (self.on_turn is None) == (self.on_call is None):
