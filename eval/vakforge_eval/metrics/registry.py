@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vakforge_eval.metrics import latency, setup, transport
 from vakforge_eval.metrics.spec import (
     AS_HEARD,
@@ -19,6 +21,18 @@ __all__ = ["METRICS", "definitions"]
 _CLOCK = "the probe's monotonic clock"
 _MESSAGE = "first audio message"
 _AUDIBLE = "first audible sample"
+_BOUGHT_BY = ("early_rate", "no_reply_rate")
+"""Early and missing replies both shorten a p50 at the caller's cost."""
+
+
+def _sliced(spec: MetricSpec) -> MetricSpec:
+    """Return a metric that breakdowns and samples show too."""
+    return replace(spec, is_sliced=True)
+
+
+def _detail(spec: MetricSpec) -> MetricSpec:
+    """Return a part or another form of a metric that is in the summary."""
+    return replace(spec, is_headline=False)
 
 
 def _from_end(
@@ -55,13 +69,14 @@ def _of_turn(
         group="latency",
         on_turn=function,
         skips_early=skips_early,
+        bought_by=_BOUGHT_BY,
     )
 
 
 def _phase(function: CallMetric, name: str) -> MetricSpec:
     """Return a part of the call's setup."""
     span = (f"begin of {name}", f"end of {name}")
-    return _of_call(function, "s", "lower", span, _CLOCK, "latency")
+    return _detail(_of_call(function, "s", "lower", span, _CLOCK, "latency"))
 
 
 def _share(function: CallMetric, what: str, group: Group = "turns") -> MetricSpec:
@@ -82,30 +97,40 @@ def _of_call(
     group: Group,
 ) -> MetricSpec:
     return MetricSpec(
-        unit=unit, better=better, span=span, detector=detector, group=group, on_call=function
+        unit=unit,
+        better=better,
+        span=span,
+        detector=detector,
+        group=group,
+        on_call=function,
+        bought_by=_BOUGHT_BY if group in ("latency", "turns") else (),
     )
 
 
 _LATENCY = (
-    _first(latency.ttft, "first text token of the reply", BY_MESSAGE),
-    _first(latency.ttfa, f"{_MESSAGE} of the reply", BY_MESSAGE),
+    _sliced(_first(latency.ttft, "first text token of the reply", BY_MESSAGE)),
+    replace(_sliced(_first(latency.ttfa, f"{_MESSAGE} of the reply", BY_MESSAGE)), has_anchor=True),
     _first(latency.ttfa_audible, f"{_AUDIBLE}, by arrival", BY_ARRIVAL),
-    _first(latency.ttfa_heard, f"{_AUDIBLE}, as heard", AS_HEARD),
+    _sliced(_first(latency.ttfa_heard, f"{_AUDIBLE}, as heard", AS_HEARD)),
     _first(latency.ttfs, "first stretch of speech >= 400 ms", AS_HEARD),
     _first(latency.ttf_answer, "first segment after the last tool result", AS_HEARD),
-    _of_turn(latency.tool_wait, "s", None, ("tool call", "scripted tool result"), "the script"),
+    _detail(
+        _of_turn(latency.tool_wait, "s", None, ("tool call", "scripted tool result"), "the script")
+    ),
     _of_turn(
         latency.leading_silence, "s", "lower", (_MESSAGE, f"{_AUDIBLE}, by arrival"), BY_ARRIVAL
     ),
     _from_end(latency.dead_air_max, "end of the reply; longest silence on the way", AS_HEARD),
-    _from_end(latency.total_response, "last audible sample of the reply", AS_HEARD),
+    _sliced(_from_end(latency.total_response, "last audible sample of the reply", AS_HEARD)),
     _streamed(latency.rtf, "higher", "audio s / wall s"),
-    _streamed(latency.rtf_inverse, "lower", "wall s / audio s"),
+    _detail(_streamed(latency.rtf_inverse, "lower", "wall s / audio s")),
     _from_end(latency.endpoint_delay, "the server's end-of-speech event", BY_MESSAGE),
-    _from_end(
-        latency.endpoint_delay_claimed,
-        "the end of speech that the server names",
-        "offset in the user's stream, microphone model",
+    _detail(
+        _from_end(
+            latency.endpoint_delay_claimed,
+            "the end of speech that the server names",
+            "offset in the user's stream, microphone model",
+        )
     ),
 )
 
