@@ -31,7 +31,7 @@ from vakforge_eval.timeline.call import AgentAudio, CallTimeline
 from vakforge_eval.timeline.instant import NS_PER_MS, Edge, Instant, samples_to_ns
 from vakforge_eval.timeline.values import Undefined
 
-__all__ = ["DETECTOR", "PLAYOUT", "SOFT_EDGE_NS", "Hearing", "Segment", "hear"]
+__all__ = ["DETECTOR", "PLAYOUT", "SOFT_EDGE_NS", "TALK_GAP_NS", "Hearing", "Segment", "hear"]
 
 DETECTOR = (
     "RMS over trailing 10 ms, DC removed; gate max(-55 dBFS, floor + 10 dB), 6 dB hysteresis, "
@@ -39,6 +39,8 @@ DETECTOR = (
 )
 PLAYOUT = "fifo, buffer 0 ms, emptied by a flush"
 SOFT_EDGE_NS = 50 * NS_PER_MS
+TALK_GAP_NS = 200 * NS_PER_MS
+"""A shorter silence is part of talk: the rule of the human reference for turn-taking."""
 _MAX_HOLE_NS = END_SILENCE_MS * NS_PER_MS
 _VAD_TOLERANCE_NS = 100 * NS_PER_MS
 _VAD_CONTEXT_S = 1.0
@@ -95,7 +97,8 @@ class Hearing:
     """All that was heard of the agent in one call.
 
     `gate` is Undefined(noise_too_high) where nothing can be told from the noise; there are no
-    segments then. `segments` are in order of their start.
+    segments then. `segments` are in order of their start, and so are `sounds`: the begin and end
+    of every audible stretch as heard, with nothing joined.
     """
 
     floor_dbfs: float | None
@@ -103,6 +106,18 @@ class Hearing:
     segments: tuple[Segment, ...]
     responses: dict[str | None, Response]
     placed: tuple[Placed, ...]
+    sounds: tuple[tuple[Edge, Edge], ...] = ()
+
+    @property
+    def talk(self) -> tuple[tuple[Edge, Edge], ...]:
+        """Agent speech as heard, gaps below 200 ms joined, those between responses too."""
+        out: list[tuple[Edge, Edge]] = []
+        for start, end in self.sounds:
+            if out and start.when.at - out[-1][1].when.at < TALK_GAP_NS:
+                start, before = out.pop()
+                end = max(before, end, key=lambda edge: edge.when.at)
+            out.append((start, end))
+        return tuple(out)
 
 
 def hear(timeline: CallTimeline) -> Hearing:
@@ -113,10 +128,17 @@ def hear(timeline: CallTimeline) -> Hearing:
     floor = _floor(stretches)
     gate = gate_for(floor)
     segments: list[Segment] = []
-    if not isinstance(gate, Undefined):
-        segments = [segment for island in islands for segment in island.segments(gate)]
+    sounds: list[tuple[Edge, Edge]] = []
+    for island in islands:
+        if isinstance(gate, Undefined):
+            break
+        runs = island.runs(gate)
+        segments += island.segments(runs)
+        sounds += island.sounds(runs)
     segments.sort(key=lambda s: (s.start.when.at, s.end.when.at, s.response_id or ""))
-    return Hearing(floor, gate, tuple(segments), collect_responses(timeline, placed), placed)
+    sounds.sort(key=lambda pair: (pair[0].when.at, pair[1].when.at))
+    responses = collect_responses(timeline, placed)
+    return Hearing(floor, gate, tuple(segments), responses, placed, tuple(sounds))
 
 
 @dataclass(slots=True)
@@ -150,13 +172,22 @@ class _Island:
         """Return its samples without the holes between them."""
         return np.concatenate([piece.audio.pcm[: piece.n_played] for piece in self.pieces])
 
-    def segments(self, gate: Gate) -> list[Segment]:
-        """Return its audible stretches."""
+    def runs(self, gate: Gate) -> list[Span]:
+        """Return where it is audible, with nothing joined."""
+        pcm = self.pcm()
+        runs = find_spans(pcm, self.rate_hz, gate, end_silence_ms=0)
+        return [over_underlay(pcm, self.rate_hz, run) for run in runs]
+
+    def sounds(self, runs: Iterable[Span]) -> list[tuple[Edge, Edge]]:
+        """Return begin and end of each run as heard."""
+        return [self._edges(run, self._piece_at(run.end - 1)) for run in runs]
+
+    def segments(self, runs: Iterable[Span]) -> list[Segment]:
+        """Return the segments that its runs make up."""
         pcm = self.pcm()
         found: list[Segment] = []
         first = 0
-        runs = find_spans(pcm, self.rate_hz, gate, end_silence_ms=0)
-        for span in self._joined(over_underlay(pcm, self.rate_hz, run) for run in runs):
+        for span in self._joined(runs):
             last = self._piece_at(span.end - 1)
             # Only the first stretch has a clean start for a detector that adapts to what it heard.
             witnessed = None if found else self._is_witnessed(pcm, span)
@@ -184,18 +215,24 @@ class _Island:
 
     def _segment(self, span: Span, first: int, last: int, witnessed: bool | None) -> Segment:
         begin = self._piece_at(span.start)
-        cut = self._cut_at(span, last)
+        start, end = self._edges(span, last)
         return Segment(
             response_id=self.response_id,
-            start=self._edge(_heard_at, begin, span.start, span.start_range),
-            end=cut or self._edge(_heard_at, last, span.end, span.end_range),
+            start=start,
+            end=end,
             arrival_start=self._edge(_arrived_at, begin, span.start, span.start_range),
             messages=tuple(p.audio for p in self.pieces[min(first, begin) : last + 1]),
-            is_cut=cut is not None,
+            is_cut=self._cut_at(span, last) is not None,
             is_start_corrupt=self._is_corrupt(min(first, begin), begin),
             is_end_corrupt=self._is_corrupt(last, last + 1),
             is_witnessed=witnessed,
         )
+
+    def _edges(self, span: Span, last: int) -> tuple[Edge, Edge]:
+        """Return begin and end of a stretch as heard; piece `last` holds its end."""
+        start = self._edge(_heard_at, self._piece_at(span.start), span.start, span.start_range)
+        cut = self._cut_at(span, last)
+        return start, cut or self._edge(_heard_at, last, span.end, span.end_range)
 
     def _is_corrupt(self, first: int, last: int) -> bool:
         return any(piece.audio.is_corrupt for piece in self.pieces[first : last + 1])
