@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is dialled: impossible anchors, missing clips.
+"""What cannot work is refused before anything is dialled: impossible anchors and expectations.
 
 `check_scenario` needs no protocol and runs when a file is loaded; `check_protocol` runs when the
 scenario is compiled for one.
@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from jsonschema import Draft202012Validator, SchemaError
 
 from vakforge_eval.timeline.call import Capabilities
-from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, samples_to_ns
-from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, StepKind
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, ns_to_s, samples_to_ns
+from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, Expectation, StepKind
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.scenario.anchors import AnchorKind
 from vakforge_probe.scenario.assemble import StepAudio, assemble, key_tones
 from vakforge_probe.scenario.dtmf import tones
+from vakforge_probe.scenario.expect import KINDS_OF
 from vakforge_probe.scenario.grammar import (
     DtmfStep,
     PauseStep,
@@ -28,7 +29,7 @@ from vakforge_probe.scenario.resolve import Fork, Item, Place, places, resolve
 from vakforge_probe.scenario.yaml_tree import Path
 from vakforge_probe.text import nearest
 
-__all__ = ["check_protocol", "check_scenario", "step_audio", "step_text"]
+__all__ = ["check_protocol", "check_scenario", "reply_within", "step_audio", "step_text"]
 
 MIN_BARGE_IN_NS = 1_500 * NS_PER_MS
 """Shorter ones cannot be told from a backchannel, and end before a stop could be confirmed."""
@@ -36,6 +37,7 @@ MIN_BARGE_IN_NS = 1_500 * NS_PER_MS
 MIN_END_OFFSET_NS = 400 * NS_PER_MS
 """Without a told end, only 350 ms of silence says that the agent has finished."""
 
+_NEEDS_BARGE_IN = frozenset({"stop", "hold"})
 _CHECK_RATE_HZ = 24_000
 _SILENT_KINDS = frozenset({StepKind.PAUSE, StepKind.WAIT, StepKind.HANG_UP})
 _WORDED_KINDS = FLOOR_TAKING_KINDS - {StepKind.DTMF} | {StepKind.BACKCHANNEL, StepKind.SIDE_TALK}
@@ -59,7 +61,7 @@ def check_scenario(loaded: LoadedScenario) -> None:
 
 
 def check_protocol(loaded: LoadedScenario, items: tuple[Item, ...], can: Capabilities) -> None:
-    """Refuse anchors that a protocol cannot show.
+    """Refuse anchors and expectations that a protocol cannot show.
 
     Raises
     ------
@@ -77,6 +79,24 @@ def check_protocol(loaded: LoadedScenario, items: tuple[Item, ...], can: Capabil
             )
         if anchor.kind is AnchorKind.TOOL and not can.tools:
             raise _anchor_error(loaded, place, "cannot happen: this protocol has no tool calls")
+        if anchor.offset_ns < 0 and can.continuous_stream:
+            raise _anchor_error(
+                loaded,
+                place,
+                "cannot be met: a continuous stream does not tell an end before it is heard",
+            )
+        _check_shown(loaded, place, can)
+
+
+def _check_shown(loaded: LoadedScenario, place: Place, can: Capabilities) -> None:
+    for expectation in place.step.expect:
+        if expectation.kind in _NEEDS_BARGE_IN and not can.barge_in:
+            why = "cannot be shown: this protocol is half duplex"
+        elif expectation.kind == "mentions" and not (can.text_before_audio or can.transcripts):
+            why = "cannot be shown: this protocol does not tell what the agent says"
+        else:
+            continue
+        raise _expect_error(loaded, place, expectation, why)
 
 
 def step_audio(loaded: LoadedScenario, place: Place, rate_hz: int) -> StepAudio | None:
@@ -102,6 +122,12 @@ def step_audio(loaded: LoadedScenario, place: Place, rate_hz: int) -> StepAudio 
         level = getattr(step, "level", None)
         raise loaded.error((*place.where, "level"), str(error), value=level) from error
     return None
+
+
+def reply_within(loaded: LoadedScenario, place: Place) -> int:
+    """Return how long a reply to this step is waited for (ns): its own limit or the scenario's."""
+    own = place.step.reply_within if isinstance(place.step, TakingStep) else None
+    return loaded.scenario.budgets.reply if own is None else own
 
 
 def step_text(step: PlayedStep, audio: StepAudio) -> str:
@@ -148,12 +174,31 @@ def _check_step(loaded: LoadedScenario, place: Place) -> None:
         _check_declared(loaded, (*place.where, "at"), anchor.tool)
     if step.KIND is StepKind.BARGE_IN and anchor.kind.is_agent_end and anchor.offset_ns >= 0:
         raise _anchor_error(loaded, place, "is no barge-in: the agent has finished by then")
+    _check_expected(loaded, place)
     if isinstance(step, PauseStep) and step.pause == 0:
         raise loaded.error((*place.where, "pause"), "must be longer than nothing")
     if isinstance(step, TakingStep):
         _check_expected_tool(loaded, place, step)
     if isinstance(step, PlayedStep):
         _check_played(loaded, place, step)
+
+
+def _check_expected(loaded: LoadedScenario, place: Place) -> None:
+    kind, anchor = place.step.KIND, place.anchor
+    waited_s = ns_to_s(reply_within(loaded, place))
+    for expectation in place.step.expect:
+        kinds = KINDS_OF[expectation.kind]
+        if kind not in kinds:
+            why = f"cannot be shown by {kind}: it goes with {', '.join(sorted(kinds))}"
+            raise _expect_error(loaded, place, expectation, why)
+        if expectation.kind == "hold" and anchor.kind.is_agent_end and anchor.offset_ns >= 0:
+            raise _expect_error(
+                loaded, place, expectation, "cannot be shown: the agent has finished by then"
+            )
+        if expectation.kind == "reply" and (expectation.within_s or 0.0) > waited_s:
+            raise _expect_error(
+                loaded, place, expectation, "is more than the reply is waited for at all"
+            )
 
 
 def _check_expected_tool(loaded: LoadedScenario, place: Place, step: TakingStep) -> None:
@@ -209,6 +254,15 @@ def _check_forks(loaded: LoadedScenario, items: Iterable[Item]) -> None:
             if arm.when.tool_called is not None:
                 _check_declared(loaded, (*arm.where, "when", "tool_called"), arm.when.tool_called)
             _check_forks(loaded, arm.then)
+
+
+def _expect_error(
+    loaded: LoadedScenario, place: Place, expectation: Expectation, message: str
+) -> ConfigError:
+    where: Path = (*place.where, "expect", place.step.expect.index(expectation))
+    if (*loaded.path, *where) not in loaded.source.lines:
+        where = where[:-1]  # it is written as one text, not as a list
+    return loaded.error(where, message, value=expectation.text)
 
 
 def _anchor_error(loaded: LoadedScenario, place: Place, message: str) -> ConfigError:

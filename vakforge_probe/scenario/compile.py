@@ -20,7 +20,12 @@ from vakforge_eval.timeline.script import (
     ToolSpec,
 )
 from vakforge_probe.scenario.assemble import StepAudio
-from vakforge_probe.scenario.checks import check_protocol, step_audio, step_text
+from vakforge_probe.scenario.checks import (
+    check_protocol,
+    reply_within,
+    step_audio,
+    step_text,
+)
 from vakforge_probe.scenario.clips import Clip
 from vakforge_probe.scenario.flow import Act, Choice, Condition, Flow, Node, Way
 from vakforge_probe.scenario.grammar import (
@@ -38,6 +43,9 @@ from vakforge_probe.scenario.resolve import Fork, Item, Place, places, resolve
 __all__ = ["Compiled", "compile_scenario"]
 
 Pcm = npt.NDArray[np.int16]
+
+_NO_STIMULUS: Any = {"content_hash": True, "steps": {"__all__": {"expect"}}}
+"""What of a script the target can neither hear nor be told."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +172,8 @@ def _script_step(loaded: LoadedScenario, place: Place, audio: StepAudio | None) 
         kind=step.KIND,
         path=place.path,
         anchor=place.anchor.text,
-        reply_within_s=ns_to_s(_reply_within(loaded, place)),
+        expect=step.expect,
+        reply_within_s=ns_to_s(reply_within(loaded, place)),
         **facts,
     )
 
@@ -175,11 +184,6 @@ def _expected(tool: ExpectTool | None) -> ExpectedToolCall | None:
     return ExpectedToolCall(
         name=tool.name or "", arguments=tool.arguments, tool_class=tool.tool_class
     )
-
-
-def _reply_within(loaded: LoadedScenario, place: Place) -> int:
-    own = place.step.reply_within if isinstance(place.step, TakingStep) else None
-    return loaded.scenario.budgets.reply if own is None else own
 
 
 def _flow(
@@ -217,7 +221,7 @@ def _act(loaded: LoadedScenario, place: Place, audio: StepAudio | None, rate_hz:
         step=place.index,
         kind=step.KIND,
         anchor=place.anchor,
-        reply_within_ns=_reply_within(loaded, place),
+        reply_within_ns=reply_within(loaded, place),
         lead_ns=samples_to_ns(start, rate_hz),
         speech_ns=samples_to_ns(end, rate_hz) - samples_to_ns(start, rate_hz),
         limit_ns=limit,
@@ -237,7 +241,7 @@ def _levels(items: tuple[Item, ...]) -> list[float]:
 def _content_hash(script: Script, flow: Flow, clips: dict[str, Clip], levels: list[float]) -> str:
     """Return the SHA-256 of all that the target could hear or be told: same stimulus, same hash."""
     stimulus = {
-        "script": script.model_dump(mode="json", exclude={"content_hash"}),
+        "script": script.model_dump(mode="json", exclude=_NO_STIMULUS),
         "flow": asdict(flow),
         "levels": levels,
         "clips": {c.id: c.sha256 for c in clips.values()},

@@ -9,6 +9,7 @@ a mapping with exactly one key that says what the user does, and what goes with 
     - barge_in: null                    # null: the clip's own text
       clip: en/booking_stop
       at: 600 ms after agent onset
+      expect: stop within 0.7 s         # or a list: see `expect`
 
 ``pause`` is silence of a fixed length; ``wait`` lasts until its anchor, at most its duration. A
 ``sham`` plays nothing: it is the control of what a real disturbance does. See `anchors` for ``at``.
@@ -36,6 +37,7 @@ from vakforge_eval.timeline.instant import NS_PER_S
 from vakforge_eval.timeline.script import Entity as ScriptEntity
 from vakforge_eval.timeline.script import StepKind
 from vakforge_probe.scenario.anchors import TOOL_NAME, AnchorField
+from vakforge_probe.scenario.expect import ExpectationsField
 from vakforge_probe.scenario.units import Duration
 from vakforge_probe.text import nearest
 
@@ -163,6 +165,7 @@ class BaseStep(Strict):
 
     KIND: ClassVar[StepKind]
     at: AnchorField | None = None
+    expect: ExpectationsField = []
 
     @property
     def value(self) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,18 @@ def test_an_early_offset_after_an_end_needs_a_protocol_that_tells_it(
 )
 def test_what_a_bare_protocol_can_show_is_accepted(compiled: Compile, steps: str) -> None:
     assert compiled("steps:\n" + steps, can=BARE)
+
+
+@pytest.mark.parametrize("kind", ["barge_in: null, clip: en/booking_stop", "sham: null",
+                                  "noise: null, clip: noise/cough", "say: null, clip: en/booking_name"])  # fmt: skip
+def test_a_moment_before_the_end_needs_audio_that_comes_ahead(compiled: Compile, kind: str) -> None:
+    steps = "steps:\n" + SAY + f"  - {{{kind}, at: -300 ms after agent end}}\n"
+    turns = Capabilities(response_end=True)
+    assert compiled(steps, can=turns)
+    with pytest.raises(
+        ConfigError, match=r"suite\.yaml:\d+: steps\[1\]\.at: cannot be met: a cont"
+    ):
+        compiled(steps, can=replace(turns, continuous_stream=True))
 
 
 def test_a_tool_anchor_needs_a_protocol_with_tools(compiled: Compile) -> None:
