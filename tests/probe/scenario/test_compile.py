@@ -219,8 +219,15 @@ def test_what_a_bare_protocol_can_show_is_accepted(compiled: Compile, steps: str
     assert compiled("steps:\n" + steps, can=BARE)
 
 
-@pytest.mark.parametrize("kind", ["barge_in: null, clip: en/booking_stop", "sham: null",
-                                  "noise: null, clip: noise/cough", "say: null, clip: en/booking_name"])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "barge_in: null, clip: en/booking_stop",
+        "sham: null",
+        "noise: null, clip: noise/cough",
+        "say: null, clip: en/booking_name",
+    ],
+)
 def test_a_moment_before_the_end_needs_audio_that_comes_ahead(compiled: Compile, kind: str) -> None:
     steps = "steps:\n" + SAY + f"  - {{{kind}, at: -300 ms after agent end}}\n"
     turns = Capabilities(response_end=True)
