@@ -21,7 +21,7 @@ from vakforge_eval.metrics.view import CallView, TurnView
 from vakforge_eval.stats.percentiles import nearest_rank
 from vakforge_eval.stats.rates import covers_at_least
 from vakforge_eval.timeline.call import CallTimeline
-from vakforge_eval.timeline.values import Censored, Flag, Measured, MetricValue, Rate
+from vakforge_eval.timeline.values import Censored, Flag, Measured, MetricValue, Rate, Rate
 from vakforge_probe.call import CallPlan
 from vakforge_probe.errors import ConfigError
 
@@ -238,6 +238,9 @@ def _rows(view: TurnView, known: _TurnLine | None) -> Iterable[Row]:
     flags = view.flags
     for spec in METRICS:
         if spec.name in LATENCIES and spec.on_turn is not None:
+            measured = spec.on_turn(view)
+            if isinstance(measured, Rate):
+                continue
             yield Row(
                 metric=spec.name,
                 condition=view.timeline.system,
@@ -246,7 +249,7 @@ def _rows(view: TurnView, known: _TurnLine | None) -> Iterable[Row]:
                 step=view.turn.step,
                 is_matched=known is not None,
                 truth=None if known is None else known.microphone.get(spec.name),
-                measured=spec.on_turn(view),
+                measured=measured,
                 valid=not any(flag.invalidates for flag in flags),
                 flags=flags,
                 agent_late_ns=0 if known is None else _agent_late_ns(known),

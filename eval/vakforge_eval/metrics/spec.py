@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vakforge_eval.metrics.hearing import DETECTOR, PLAYOUT
-from vakforge_eval.metrics.view import CallView, TurnView
+from vakforge_eval.metrics.view import CallView, EventView, TurnView
 from vakforge_eval.timeline.values import Flag, Measured, MetricValue, Rate
 
 __all__ = [
@@ -16,8 +16,10 @@ __all__ = [
     "BY_MESSAGE",
     "Better",
     "CallMetric",
+    "EventMetric",
     "Group",
     "MetricSpec",
+    "Scope",
     "TurnMetric",
 ]
 
@@ -25,10 +27,12 @@ BY_MESSAGE = "arrival of the whole message"
 BY_ARRIVAL = f"{DETECTOR}; time: arrival of the message + offset inside of it"
 AS_HEARD = f"{DETECTOR}; time: playout model {PLAYOUT}"
 
-TurnMetric = Callable[[TurnView], MetricValue]
+TurnMetric = Callable[[TurnView], MetricValue | Rate]
+EventMetric = Callable[[EventView], MetricValue | Rate]
 CallMetric = Callable[[CallView], MetricValue | Rate]
 Better = Literal["lower", "higher"] | None
-Group = Literal["latency", "turns", "transport", "self"]
+Group = Literal["latency", "turns", "duplex", "transport", "self"]
+Scope = Literal["turn", "event", "call"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +47,11 @@ class MetricSpec:
         How these moments are found, in words for the report.
     group
         Where a report shows it.
-    on_turn, on_call
+    on_turn, on_event, on_call
         The function; exactly one is set. The metric has its name, and its docstring is the
-        definition in full.
+        definition in full. An event is an utterance that opens no turn. A metric that is a share
+        returns a `Rate` of what it counts in the one turn, event or call, and Undefined where
+        that is outside of what it counts.
     version
         Of the definition; values of different versions are never compared.
     skips_early
@@ -70,6 +76,7 @@ class MetricSpec:
     detector: str
     group: Group
     on_turn: TurnMetric | None = None
+    on_event: EventMetric | None = None
     on_call: CallMetric | None = None
     version: int = 1
     skips_early: bool = False
@@ -80,10 +87,11 @@ class MetricSpec:
     has_anchor: bool = False
 
     def __post_init__(self) -> None:
-        if (self.on_turn is None) == (self.on_call is None):
-            raise ValueError("a metric needs one function, of a turn or of a call")
+        functions = (self.on_turn, self.on_event, self.on_call)
+        if sum(function is not None for function in functions) != 1:
+            raise ValueError("a metric needs one function: of a turn, an event or a call")
 
-    def is_early(self, value: MetricValue | None, flags: Collection[Flag]) -> bool:
+    def is_early(self, value: MetricValue | Rate | None, flags: Collection[Flag]) -> bool:
         """Whether a turn's `value` stays out of the percentiles because the agent was early.
 
         Either the turn is, or the moment itself surely came before the user's end: sound that
@@ -94,9 +102,9 @@ class MetricSpec:
         return Flag.EARLY in flags or (isinstance(value, Measured) and value.hi < 0)
 
     @property
-    def compute(self) -> TurnMetric | CallMetric:
+    def compute(self) -> TurnMetric | EventMetric | CallMetric:
         """The function that computes it."""
-        function = self.on_turn or self.on_call
+        function = self.on_turn or self.on_event or self.on_call
         assert function is not None  # noqa: S101 - checked when the spec was made
         return function
 
@@ -111,6 +119,8 @@ class MetricSpec:
         return f"{self.name}/{self.version}"
 
     @property
-    def scope(self) -> Literal["turn", "call"]:
+    def scope(self) -> Scope:
         """What one value of it belongs to."""
-        return "turn" if self.on_turn is not None else "call"
+        if self.on_turn is not None:
+            return "turn"
+        return "event" if self.on_event is not None else "call"

@@ -130,6 +130,10 @@ class Turns:
     background: tuple[Utterance, ...]
     discarded: tuple[Response, ...]
 
+    def at(self, ns: int) -> Turn:
+        """Return the turn that is open at `ns`."""
+        return _turn_at(self.greeting, self.turns, ns)
+
 
 def find_turns(timeline: CallTimeline, hearing: Hearing) -> Turns:
     """Return the turns of `timeline` with every segment of `hearing` in exactly one of them."""
@@ -185,6 +189,11 @@ def _is_continued(script: Script, before: Utterance, after: Utterance) -> bool:
     )
 
 
+def _turn_at(greeting: Turn, turns: Sequence[Turn], ns: int) -> Turn:
+    place = bisect_right(turns, ns, key=lambda turn: turn.start.at) - 1
+    return turns[place] if place >= 0 else greeting
+
+
 class _Assigner:
     """Puts segments, in order of their start, into turns."""
 
@@ -195,7 +204,6 @@ class _Assigner:
         self._responses = hearing.responses
         self._greeting = greeting
         self._turns = turns
-        self._starts = [turn.start.at for turn in turns]
         self._owner: dict[str, Turn] = {}
         self._spoken: dict[int, tuple[int, int]] = {}
         """Start of a turn's latest reply segment, and when its reply falls silent."""
@@ -203,9 +211,7 @@ class _Assigner:
         self._results = {result.call_id: result for result in timeline.tool_results}
 
     def _turn_at(self, ns: int) -> Turn:
-        """Return the turn that is open at `ns`."""
-        place = bisect_right(self._starts, ns) - 1
-        return self._turns[place] if place >= 0 else self._greeting
+        return _turn_at(self._greeting, self._turns, ns)
 
     def assign(self, segment: Segment) -> None:
         turn = self._turn_at(segment.start.when.at)

@@ -1,20 +1,20 @@
-"""What a metric is computed from: one call, or one turn of it, with all that was derived once."""
+"""What a metric is computed from: a call, a turn or an event of it, all derived once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from vakforge_eval.metrics.anchors import Anchors, find_anchors
 from vakforge_eval.metrics.hearing import Hearing, hear
 from vakforge_eval.metrics.turns import Turn, Turns, find_turns
-from vakforge_eval.timeline.call import CallTimeline
+from vakforge_eval.timeline.call import CallTimeline, Utterance
 from vakforge_eval.timeline.instant import NS_PER_MS, Instant, ns_to_s
 from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Censored, Flag, Reason, Undefined
 
-__all__ = ["MAX_LATE_NS", "MAX_STAMP_NS", "CallView", "TurnView"]
+__all__ = ["MAX_LATE_NS", "MAX_STAMP_NS", "CallView", "EventView", "TurnView"]
 
 MAX_LATE_NS = 10 * NS_PER_MS
 """A frame of an utterance later than this spoils the turn."""
@@ -46,6 +46,12 @@ class CallView:
             TurnView(self, turn, find_anchors(self.timeline, turn, responses), turn is turns[-1])
             for turn in turns
         )
+
+    @cached_property
+    def event_views(self) -> tuple[EventView, ...]:
+        """A view of each utterance that opens no turn, in order of start."""
+        background = sorted(self.turns.background, key=lambda u: u.start.at)
+        return tuple(EventView(self, u, self.turns.at(u.start.at)) for u in background)
 
 
 @dataclass(frozen=True)
@@ -141,11 +147,7 @@ class TurnView:
         """The turn's marks, in the order of their names."""
         first = self.turn.first_reply
         found = {
-            Flag.INVALID_PACING: any(
-                u.late_ns > MAX_LATE_NS or u.is_reanchored for u in self.turn.utterances
-            ),
-            Flag.BACK_PRESSURE: any(u.has_back_pressure for u in self.turn.utterances),
-            Flag.PROBE_STALLED: any(i.width > MAX_STAMP_NS for i in self._instants),
+            **_spoilt(self.turn.utterances, self._instants),
             Flag.CALL_FAILED: self.is_failed,
             Flag.EARLY: first is not None and first.is_early,
             Flag.PREMATURE_ENDPOINT: any(h.is_premature for h in self.turn.segments),
@@ -155,7 +157,7 @@ class TurnView:
             Flag.VAD_DISAGREES: first is not None and first.segment.is_witnessed is False,
             Flag.ENDPOINTING_MANUAL: self._is_committed_by_hand(),
         }
-        return tuple(sorted(flag for flag, is_set in found.items() if is_set))
+        return _those_set(found)
 
     @property
     def _instants(self) -> Iterator[Instant]:
@@ -182,3 +184,44 @@ class TurnView:
         """Whether the probe itself told the server that the user was done."""
         turn = self.turn
         return any(turn.start.at <= at.lo < turn.closes for at in self.timeline.commits)
+
+
+@dataclass(frozen=True)
+class EventView:
+    """An utterance that opens no turn: backchannel, noise, side talk or sham.
+
+    `turn` is the one it fell into, maybe the greeting.
+    """
+
+    call: CallView
+    utterance: Utterance
+    turn: Turn
+
+    @property
+    def timeline(self) -> CallTimeline:
+        """The call's timeline."""
+        return self.call.timeline
+
+    @property
+    def kind(self) -> StepKind:
+        """The step's kind."""
+        return self.utterance.kind
+
+    @cached_property
+    def flags(self) -> tuple[Flag, ...]:
+        """The event's marks, in the order of their names."""
+        return _those_set(_spoilt((self.utterance,), (self.utterance.start,)))
+
+
+def _spoilt(utterances: Iterable[Utterance], instants: Iterable[Instant]) -> dict[Flag, bool]:
+    """Return what the probe may have spoilt in what it said and stamped."""
+    said = tuple(utterances)
+    return {
+        Flag.INVALID_PACING: any(u.late_ns > MAX_LATE_NS or u.is_reanchored for u in said),
+        Flag.BACK_PRESSURE: any(u.has_back_pressure for u in said),
+        Flag.PROBE_STALLED: any(instant.width > MAX_STAMP_NS for instant in instants),
+    }
+
+
+def _those_set(found: dict[Flag, bool]) -> tuple[Flag, ...]:
+    return tuple(sorted(flag for flag, is_set in found.items() if is_set))

@@ -8,7 +8,16 @@ from typing import Any
 
 from vakforge_eval.timeline.instant import Edge, Instant, ns_to_s
 
-__all__ = ["Censored", "Flag", "Measured", "MetricValue", "Rate", "Reason", "Undefined"]
+__all__ = [
+    "VOID_REASONS",
+    "Censored",
+    "Flag",
+    "Measured",
+    "MetricValue",
+    "Rate",
+    "Reason",
+    "Undefined",
+]
 
 
 class Reason(StrEnum):
@@ -37,15 +46,33 @@ class Reason(StrEnum):
     CALL_FAILED = "call_failed"
     """The call ended before the metric's stop could be seen."""
     CUT_OFF = "cut_off"
-    """The call ended while the reply was still being heard."""
+    """Watching ended while the reply was still being heard, or before it was over for sure."""
     CORRUPT_AUDIO = "corrupt_audio"
     """The audio at the edge could not be decoded."""
+    HALF_DUPLEX = "half_duplex"
+    """The agent does not listen while it speaks."""
+    STOP_AMBIGUOUS = "stop_ambiguous"
+    """Nothing tells whether the agent's next words go on with what it said or are new ones."""
+    AGENT_SILENT = "agent_silent"
+    """Void: the agent was not audible when the user began."""
+    ANCHOR_MISSED = "anchor_missed"
+    """Void: what the step hung on was more than 100 ms from where it was heard live."""
+    NATURAL_END = "natural_end"
+    """Void: the reply ended by itself before it could show whether the agent would have stopped."""
+    INDETERMINATE = "indeterminate"
+    """The error interval straddles the limit that decides."""
+    ECHO = "echo"
+    """What is at the edge may be the caller's own echo."""
     TOO_FEW = "too_few"
     """Not enough values for the statistic."""
 
 
+VOID_REASONS = frozenset({Reason.AGENT_SILENT, Reason.ANCHOR_MISSED, Reason.NATURAL_END})
+"""Reasons why what was meant to disturb the agent could not: neither passed nor failed."""
+
+
 class Flag(StrEnum):
-    """Marks on a turn; those in `INVALIDATING` exclude it from every statistic, counted."""
+    """Marks on a turn or an event; those that invalidate it keep it out of statistics, counted."""
 
     INVALID_PACING = "invalid_pacing"
     PROBE_STALLED = "probe_stalled"
@@ -58,6 +85,10 @@ class Flag(StrEnum):
     ENDPOINTING_MANUAL = "endpointing_manual"
     NOT_AUDIBLE = "not_audible"
     VAD_DISAGREES = "vad_disagrees"
+    VOID = "void"
+    ECHO = "echo"
+    STUTTER = "stutter"
+    MISSED_INTERRUPTION = "missed_interruption"
 
     @property
     def invalidates(self) -> bool:
