@@ -21,7 +21,7 @@ from vakforge_eval.metrics.view import CallView, TurnView
 from vakforge_eval.stats.percentiles import nearest_rank
 from vakforge_eval.stats.rates import covers_at_least
 from vakforge_eval.timeline.call import CallTimeline
-from vakforge_eval.timeline.values import Censored, Flag, Measured, MetricValue, Rate, Rate
+from vakforge_eval.timeline.values import Censored, Flag, Measured, MetricValue, Rate
 from vakforge_probe.call import CallPlan
 from vakforge_probe.errors import ConfigError
 
