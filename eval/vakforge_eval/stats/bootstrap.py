@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vakforge_eval.stats.values import Floats
 
-__all__ = ["BOOTSTRAP_SEED", "N_RESAMPLES", "draw_weights", "percentile_replicates"]
+__all__ = ["BOOTSTRAP_SEED", "N_RESAMPLES", "Weights", "draw_weights", "percentile_replicates"]
 
 BOOTSTRAP_SEED = 20261
 N_RESAMPLES = 2000

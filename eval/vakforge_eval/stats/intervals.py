@@ -8,12 +8,15 @@ Which interval is the headline:
   bootstrap beside it;
 * else the cluster bootstrap.
 
+Kaplan-Meier's percentiles have the t interval of their share or the bootstrap in the same way, and
+no order statistics: these need values that are all known or all beyond one bound.
+
 An end that the sample cannot give (p95 of 50 values has no upper one) is None: open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -22,11 +25,19 @@ import numpy as np
 from vakforge_eval.stats.bootstrap import (
     BOOTSTRAP_SEED,
     N_RESAMPLES,
+    Weights,
     draw_weights,
     percentile_replicates,
 )
 from vakforge_eval.stats.percentiles import nearest_rank
 from vakforge_eval.stats.rates import is_extreme, newcombe
+from vakforge_eval.stats.survival import (
+    KAPLAN_MEIER,
+    Sample,
+    greenwood,
+    quantile,
+    survival_replicates,
+)
 from vakforge_eval.stats.values import Floats, Values
 from vakforge_eval.timeline.values import Rate
 
@@ -110,6 +121,43 @@ def _woodruff(values: Values, percent: int, n_clusters: int) -> Ends | None:
     return None if low is None and high is None else (low, high)
 
 
+def _replicates(
+    values: Values, names: Sequence[str], weights: Weights, percent: int
+) -> tuple[Floats, Floats]:
+    """Return the lower and the upper end of the percentile of each resample."""
+    if values.is_product_limit:
+        found, _ = survival_replicates(
+            Sample.of(values), values.clusters, names, weights, percent / 100, 0.0
+        )
+        return np.where(np.isinf(found), values.low.max(), found), found
+    low = percentile_replicates(values.low, values.clusters, names, weights, percent)
+    if not values.is_censored:
+        return low, low
+    return low, percentile_replicates(values.high, values.clusters, names, weights, percent)
+
+
+def _product_limit(
+    values: Values, names: Sequence[str], weights: Weights, percent: int
+) -> Ends | None:
+    """Return the t interval of the share that had the event, read off Kaplan-Meier's curve.
+
+    The error of the share at the percentile is that of resampled clusters, and never taken as
+    smaller than Greenwood's or that of as many independent values without censoring.
+    """
+    sample, share = Sample.of(values), percent / 100
+    at = min(quantile(sample, share), float(values.low.max()))
+    _, left = survival_replicates(sample, values.clusters, names, weights, share, at)
+    n_clusters = len(names)
+    spread = float(np.nanvar(left)) * n_clusters / (n_clusters - 1)
+    variance = max(spread, greenwood(sample, at), share * (1 - share) / len(values))
+    half = _t_quantile(n_clusters) * sqrt(variance)
+    low, high = (
+        _finite(quantile(sample, end)) if 0 < end <= 1 else None
+        for end in (share - half, share + half)
+    )
+    return None if low is None and high is None else (low, high)
+
+
 def _bootstrap_ends(low: Floats, high: Floats) -> Ends | None:
     """Return the 2.5 % and 97.5 % points of the replicates; NaN replicates drew no value."""
     low, high = np.sort(low[~np.isnan(low)]), np.sort(high[~np.isnan(high)])
@@ -139,19 +187,27 @@ def percentile_interval(values: Values, percent: int) -> Interval:
     names = sorted(set(values.clusters))
     if len(names) < 2:
         return _none(len(names))
-    if len(names) == len(values):
+    if len(names) == len(values) and not values.is_product_limit:
         return _order_statistics(values, percent)
     weights = draw_weights(len(names))
-    low = percentile_replicates(values.low, values.clusters, names, weights, percent)
-    high = low
-    if values.is_censored:
-        high = percentile_replicates(values.high, values.clusters, names, weights, percent)
-    beside = _bootstrap_ends(low, high)
+    beside = _bootstrap_ends(*_replicates(values, names, weights, percent))
+    estimator = f"{KAPLAN_MEIER}, " if values.is_product_limit else ""
     if len(names) >= MANY_CLUSTERS:
-        return Interval(beside, _BOOTSTRAP)
-    ends = _woodruff(values, percent, len(names))
-    method = "t interval of the share (Woodruff)"
+        return Interval(beside, f"{estimator}{_BOOTSTRAP}")
+    if values.is_product_limit:
+        ends = _product_limit(values, names, weights, percent)
+        method = f"{estimator}t interval of the share, standard error by {_BOOTSTRAP}"
+    else:
+        ends = _woodruff(values, percent, len(names))
+        method = "t interval of the share (Woodruff)"
     return Interval(ends, method if ends else f"none: {len(names)} clusters are too few", beside)
+
+
+def _lower(values: Values, percent: int) -> float:
+    """Return the percentile, or what it is known to exceed."""
+    if values.is_product_limit:
+        return min(quantile(Sample.of(values), percent / 100), float(values.low.max()))
+    return nearest_rank(values.low, percent)
 
 
 def _difference_interval(
@@ -180,17 +236,9 @@ def delta_interval(base: Values, tuned: Values, percent: int) -> Interval:
     if len(names) < 2 or not len(base) or not len(tuned):
         return _none(min(len(names), len(base), len(tuned), 1))
     weights = draw_weights(len(names))
-
-    def replicates(values: Floats, clusters: tuple[str, ...]) -> Floats:
-        return percentile_replicates(values, clusters, names, weights, percent)
-
-    base_low, tuned_low = replicates(base.low, base.clusters), replicates(tuned.low, tuned.clusters)
-    base_high, tuned_high = base_low, tuned_low
-    if base.is_censored:
-        base_high = replicates(base.high, base.clusters)
-    if tuned.is_censored:
-        tuned_high = replicates(tuned.high, tuned.clusters)
-    estimate = nearest_rank(tuned.low, percent) - nearest_rank(base.low, percent)
+    base_low, base_high = _replicates(base, names, weights, percent)
+    tuned_low, tuned_high = _replicates(tuned, names, weights, percent)
+    estimate = _lower(tuned, percent) - _lower(base, percent)
     return _difference_interval(estimate, tuned_low - base_high, tuned_high - base_low, len(names))
 
 
