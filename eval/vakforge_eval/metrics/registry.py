@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vakforge_eval.metrics import latency, setup, transport
+from vakforge_eval.metrics import latency, overlap, setup, transport
 from vakforge_eval.metrics.spec import (
     AS_HEARD,
     BY_ARRIVAL,
@@ -105,6 +105,19 @@ def _of_call(
         on_call=function,
         bought_by=_BOUGHT_BY if group in ("latency", "turns") else (),
     )
+
+
+def _talk(function: CallMetric, whole: str, better: Better = None) -> MetricSpec:
+    """Return a share of who talks when; a mute agent overlaps nobody."""
+    detector = f"{AS_HEARD}; user: voiced samples of the clips; gaps < 200 ms joined on both sides"
+    spec = _of_call(function, "share", better, ("session ready", whole), detector, "duplex")
+    return replace(spec, bought_by=("no_reply_rate",))
+
+
+def _event_count(function: CallMetric, what: str) -> MetricSpec:
+    """Return how often the agent did something in a call."""
+    span = ("session ready", f"end of watching; {what}")
+    return _of_call(function, "count", "lower", span, AS_HEARD, "duplex")
 
 
 _LATENCY = (
@@ -216,7 +229,30 @@ _SELF = (
     ),
 )
 
-METRICS: tuple[MetricSpec, ...] = (*_LATENCY, *_SETUP, *_TURNS, *_TRANSPORT, *_SELF)
+_FLOOR = (
+    _talk(overlap.overlap_rate, "end of watching; both talk / total time"),
+    _detail(_talk(overlap.overlap_share_of_speech, "end of watching; both talk / anybody talks")),
+    _talk(
+        overlap.agent_overlap_rate,
+        "end of watching; both talk, the agent began last / total time",
+        "lower",
+    ),
+    _detail(_talk(overlap.talk_ratio, "end of watching; agent's talk / all talk")),
+    MetricSpec(
+        unit="s",
+        # Neither end of it is good: people answer 0.1 s after, and now and then before the end.
+        better=None,
+        span=("user_end", f"{_AUDIBLE} of the reply, as heard, signed"),
+        detector=AS_HEARD,
+        group="duplex",
+        on_turn=overlap.floor_transfer_offset,
+        is_headline=False,
+    ),
+    _detail(_event_count(overlap.reprompts, "the agent spoke up unasked")),
+    _detail(_event_count(overlap.agent_interruptions, "replies begun before user_end")),
+)
+
+METRICS: tuple[MetricSpec, ...] = (*_LATENCY, *_SETUP, *_TURNS, *_FLOOR, *_TRANSPORT, *_SELF)
 
 
 def definitions() -> dict[str, str]:
