@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vakforge_eval.metrics import latency, overlap, setup, transport
+from vakforge_eval.metrics.hearing import PLAYOUT
 from vakforge_eval.metrics.spec import (
     AS_HEARD,
     BY_ARRIVAL,
@@ -21,6 +22,10 @@ __all__ = ["METRICS", "definitions"]
 _CLOCK = "the probe's monotonic clock"
 _MESSAGE = "first audio message"
 _AUDIBLE = "first audible sample"
+_TALK = (
+    f"agent: gate as for its segments, playout model {PLAYOUT}; user: voiced samples of the clips; "
+    "gaps < 200 ms joined"
+)
 _BOUGHT_BY = ("early_rate", "no_reply_rate")
 """Early and missing replies both shorten a p50 at the caller's cost."""
 
@@ -109,8 +114,8 @@ def _of_call(
 
 def _talk(function: CallMetric, whole: str, better: Better = None) -> MetricSpec:
     """Return a share of who talks when; a mute agent overlaps nobody."""
-    detector = f"{AS_HEARD}; user: voiced samples of the clips; gaps < 200 ms joined on both sides"
-    spec = _of_call(function, "share", better, ("session ready", whole), detector, "duplex")
+    span = ("session ready", f"end of watching; {whole}")
+    spec = _of_call(function, "share", better, span, _TALK, "duplex")
     return replace(spec, bought_by=("no_reply_rate",))
 
 
@@ -230,14 +235,10 @@ _SELF = (
 )
 
 _FLOOR = (
-    _talk(overlap.overlap_rate, "end of watching; both talk / total time"),
-    _detail(_talk(overlap.overlap_share_of_speech, "end of watching; both talk / anybody talks")),
-    _talk(
-        overlap.agent_overlap_rate,
-        "end of watching; both talk, the agent began last / total time",
-        "lower",
-    ),
-    _detail(_talk(overlap.talk_ratio, "end of watching; agent's talk / all talk")),
+    _talk(overlap.overlap_rate, "both talk / total time"),
+    _detail(_talk(overlap.overlap_share_of_speech, "both talk / anybody talks")),
+    _talk(overlap.agent_overlap_rate, "both talk, the agent began last / total time", "lower"),
+    _detail(_talk(overlap.talk_ratio, "agent's talk / all talk")),
     MetricSpec(
         unit="s",
         # Neither end of it is good: people answer 0.1 s after, and now and then before the end.

@@ -17,7 +17,10 @@ def near(*pairs: tuple[float, float]) -> Any:
 
 
 def in_ms(call: Any, pairs: tuple[tuple[Edge, Edge], ...]) -> list[tuple[float, float]]:
-    return [tuple((edge.when.at - call.origin) / NS_PER_MS for edge in pair) for pair in pairs]  # type: ignore[misc]
+    return [
+        ((a.when.at - call.origin) / NS_PER_MS, (b.when.at - call.origin) / NS_PER_MS)
+        for a, b in pairs
+    ]
 
 
 def test_talk_joins_silence_below_200_ms_and_sounds_join_nothing(new_call: Any) -> None:
