@@ -91,6 +91,7 @@ class Conversation:
         self._laid: list[tuple[int, Fire]] = []
         self._commit_at: list[int] = []
         self._wake: Handle | None = None
+        self._wake_ns: int | None = None
         self._timers: set[Handle] = set()
         self.reply_due_ns: int | None = None
         """Until when the reply to the user's first turn may come; None before that is spoken."""
@@ -148,10 +149,17 @@ class Conversation:
         """Carry out what the director decides now, and arm the alarm for its next moment."""
         for action in self._director.poll(self._now()):
             self._act(action)
+        wake_ns = self._director.next_wake()
+        if wake_ns == self._wake_ns:
+            return
         if self._wake is not None:
             self._wake.cancel()
-        wake = self._director.next_wake()
-        self._wake = None if wake is None else self._call_at(wake, self._advance)
+        self._wake_ns = wake_ns
+        self._wake = None if wake_ns is None else self._call_at(wake_ns, self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._wake = self._wake_ns = None
+        self._advance()
 
     def _act(self, action: Action) -> None:
         match action:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,7 @@ class FlushFact:
     played_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Queued:
+class _Queued(NamedTuple):
     """One message's audio in the queue."""
 
     start_ns: int
@@ -65,11 +65,8 @@ class _Stretch:
         self._start_ns = start_ns
         self._n_samples = 0
         self._tracker = ActivityTracker(rate_hz, gate)
-
-    @property
-    def end_ns(self) -> int:
+        self.end_ns = start_ns
         """When what was pushed so far has been heard."""
-        return self.heard_ns(self._n_samples)
 
     def heard_ns(self, sample: int) -> int:
         """Return when a sample is heard."""
@@ -77,10 +74,15 @@ class _Stretch:
 
     def push(self, start_ns: int, pcm: Pcm) -> list[Transition]:
         """Add audio that is heard from `start_ns`; a gap before it is silence."""
-        n_gap = max(start_ns - self.end_ns, 0) * self.rate_hz // NS_PER_S
-        found = self._tracker.push(np.zeros(n_gap, dtype=np.int16)) if n_gap else []
-        self._n_samples += n_gap + len(pcm)
-        return found + self._tracker.push(pcm)
+        found: list[Transition] = []
+        if start_ns > self.end_ns:
+            n_gap = (start_ns - self.end_ns) * self.rate_hz // NS_PER_S
+            found = self._tracker.push(np.zeros(n_gap, dtype=np.int16))
+            self._n_samples += n_gap
+        found += self._tracker.push(pcm)
+        self._n_samples += len(pcm)
+        self.end_ns = self.heard_ns(self._n_samples)
+        return found
 
     def finish(self) -> list[Transition]:
         """End here."""
@@ -224,6 +226,8 @@ class Ear:
     def _edges(
         self, stretch: _Stretch, found: Sequence[Transition], now_ns: int
     ) -> list[HeardEdge]:
+        if not found:
+            return []
         edges = [
             HeardEdge(t.kind, stretch.heard_ns(t.sample), now_ns, stretch.response_id)
             for t in found

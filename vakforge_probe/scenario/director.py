@@ -148,28 +148,36 @@ class Director:
         """Its end: from here a reply is due."""
         self._patience_ns = flow.greeting_ns
         self._watch_until_ns = 0
+        self._plan: _Plan | None = None
+        self._is_planned = False
+        """Whether `_plan` still follows from what is known."""
 
     # -- inputs -------------------------------------------------------------------------------
 
     def ready(self, at_ns: int) -> None:
         """The user's stream begins: the moment of its first sample."""
         self._ready_ns = self._free_ns = self._asked_ns = at_ns
+        self._is_planned = False
 
     def heard(self, edge: HeardEdge) -> None:
         """The agent is, or will be, heard to begin or end."""
         self._hearing.edge(edge)
+        self._is_planned = False
 
     def revoke(self, from_ns: int) -> None:
         """Queued audio was dropped: nothing told of `from_ns` or later will be heard."""
         self._hearing.revoke(from_ns)
+        self._is_planned = False
 
     def event(self, event: Event) -> None:
         """The protocol told something."""
-        self._hearing.event(event)
+        if self._hearing.event(event):
+            self._is_planned = False
 
     def tool_answered(self, name: str, at_ns: int) -> None:
         """The result of the oldest open call of this tool was sent."""
         self._hearing.answered(name, at_ns)
+        self._is_planned = False
 
     # -- outputs ------------------------------------------------------------------------------
 
@@ -177,6 +185,7 @@ class Director:
         """Return what is to be done now, in order; each action is given once."""
         actions: list[Action] = []
         while (plan := self._next()) is not None and plan.at_ns <= now_ns:
+            self._is_planned = False
             actions += plan.do(now_ns)
         return actions
 
@@ -188,6 +197,12 @@ class Director:
     # -- what comes next ----------------------------------------------------------------------
 
     def _next(self) -> _Plan | None:
+        # Messages of audio mostly change nothing, and there are 50 in a second of a call.
+        if not self._is_planned:
+            self._plan, self._is_planned = self._work_out(), True
+        return self._plan
+
+    def _work_out(self) -> _Plan | None:
         if self._ready_ns is None or self._is_over:
             return None
         plan = self._next_by_script()

@@ -11,6 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from vakforge_eval.timeline.events import (
+    AudioChunk,
     Event,
     Interrupt,
     ResponseEnded,
@@ -86,9 +87,14 @@ class Hearing:
             if segment.end is not None and segment.end.heard_ns > from_ns:
                 segment.end = None
 
-    def event(self, event: Event) -> None:
-        """Take in a protocol event."""
+    def event(self, event: Event) -> bool:
+        """Take in a protocol event; return whether anything follows from it now."""
+        response_id = getattr(event, "response_id", None)
+        if response_id is not None:
+            self._seen.add(response_id)
         match event:
+            case AudioChunk():
+                return False
             case ResponseStarted():
                 self._sign(event.at.hi)
                 # Without told ends a response in progress does not show: only speech is waited for.
@@ -105,10 +111,8 @@ class Hearing:
             case TextDelta():
                 self._heard_text(event)
             case _:
-                pass
-        response_id = getattr(event, "response_id", None)
-        if response_id is not None:
-            self._seen.add(response_id)
+                return False
+        return True
 
     def answered(self, name: str, at_ns: int) -> None:
         """Note that the oldest waiting call of the tool `name` got its result."""

@@ -29,6 +29,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from vakforge_eval.signal.bounds import LevelBounds
 from vakforge_eval.signal.pcm import FULL_SCALE
 from vakforge_eval.timeline.values import Reason, Undefined
 
@@ -176,7 +177,10 @@ class ActivityTracker:
         self._machine = _Machine(rate_hz, gate, end_silence_ms)
 
     def push(self, pcm: Pcm) -> list[Transition]:
-        """Return what `pcm` (int16, shape ``(n_samples,)``) confirms, in order."""
+        """Return what `pcm` (int16, shape ``(n_samples,)``) confirms, in order.
+
+        The array is kept, and must not be changed afterwards.
+        """
         return self._take(self._machine.push(pcm))
 
     def finish(self) -> list[Transition]:
@@ -237,20 +241,23 @@ class _Machine:
         self._off = _threshold(gate.off_dbfs, self._window)
         self._on = _threshold(gate.on_dbfs, self._window)
         self._hard = _threshold(gate.on_dbfs + RANGE_DB, self._window)
+        self._bounds = LevelBounds(self._window)
         self._n = 0
         self.spans: list[Span] = []
         self.reset()
 
     def reset(self) -> None:
-        self._tail = np.zeros(self._window, np.int64)
+        self._bounds.reset()
+        self._tail: Pcm | Ints = np.zeros(self._window, np.int64)
         self._open: _Run | None = None
         self._span: _OpenSpan | None = None
 
     def push(self, pcm: Pcm) -> list[Transition]:
         found: list[Transition] = []
         if len(pcm):
-            for run in self._runs(self._levels(pcm)):
-                self._judge(run, found)
+            if not self._skim(pcm):
+                for run in self._runs(self._levels(pcm)):
+                    self._judge(run, found)
             self._end_by_silence(found)
         return found
 
@@ -262,6 +269,24 @@ class _Machine:
         self.reset()
         self._n = n_real
         return [Transition(t.kind, t.sample, min(t.confirmed, n_real)) for t in found]
+
+    def _skim(self, pcm: Pcm) -> bool:
+        """Take in `pcm` without its levels, if it is silent throughout, or speech that goes on."""
+        if not self._bounds.push(pcm, self._tail):
+            return False
+        run = self._open
+        if run is None:
+            if self._bounds.most() >= self._off:
+                return False
+        elif self._span is None or run is not self._span.last or self._bounds.least() < self._hard:
+            return False
+        begin, self._n = self._n, self._n + len(pcm)
+        if run is not None and self._span is not None:
+            run.end, throughout = self._n, (begin, self._n - 1)
+            run.loud, run.hard = _join(run.loud, throughout), _join(run.hard, throughout)
+            self._span.hard = _join(self._span.hard, throughout)
+        self._tail = pcm[-self._window :]
+        return True
 
     def _levels(self, pcm: Pcm) -> Ints:
         w = self._window

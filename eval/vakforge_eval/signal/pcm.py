@@ -19,6 +19,7 @@ FULL_SCALE = 32768
 
 Pcm = npt.NDArray[np.int16]
 
+_S16LE = np.dtype("<i2")
 _MU_BIAS = 132
 _MU_CLIP = 32635
 
@@ -128,19 +129,21 @@ class PcmDecoder:
         return len(self._rest)
 
     def feed(self, data: bytes) -> Pcm:
-        """Return the samples that `data` completes, shape ``(n_samples,)``."""
+        """Return the samples that `data` completes, ``(n_samples,)``; do not write to them."""
+        if not self._rest and len(data) % self._width == 0:
+            return self._decode(data)
         data = self._rest + data
         whole = len(data) - len(data) % self._width
         self._rest = data[whole:]
         return self._decode(data[:whole])
 
     def _decode(self, data: bytes) -> Pcm:
+        if self._codec == "pcm_s16le":
+            return np.frombuffer(data, _S16LE).astype(np.int16, copy=False)
         if self._codec == "pcmu":
             return _MU_LAW[np.frombuffer(data, np.uint8)]
         if self._codec == "pcma":
             return _A_LAW[np.frombuffer(data, np.uint8)]
-        if self._codec == "pcm_s16le":
-            return np.frombuffer(data, "<i2").astype(np.int16)
         return self._decode_float(np.frombuffer(data, "<f4"))
 
     def _decode_float(self, samples: npt.NDArray[np.float32]) -> Pcm:
