@@ -60,6 +60,10 @@ class Behaviour(BaseModel):
 
     stop_delay: Seconds | Literal["never"] = 0.2
     """From the caller's onset to the agent's stop when it is talked over."""
+    stop_on: int = Field(1, ge=1)
+    """Stop only when talked over for so many times since the reply began."""
+    half_duplex: bool = False
+    """Be deaf while talking: what the caller says then is lost, unless it ends later."""
     backchannel_words: int = Field(0, ge=0)
     """Recognised utterances of at most so many words are backchannels."""
     backchannel_seconds: Seconds = 0.0
@@ -122,6 +126,9 @@ class Behaviour(BaseModel):
     """Call the tools that the client offers."""
     interrupt_response: bool = True
     """What the session says; without it clients do not flush on the caller's onset."""
+    playout: Literal["fifo", "live"] = "fifo"
+    """How the truth log takes clients to play: in order whatever comes, or as on a continuous
+    stream, where background is left out while more than 60 ms are held."""
     manual: bool = True
     """Whether a null turn detection is accepted."""
     dialect: Literal["auto", "ga", "beta"] = "auto"

@@ -81,7 +81,8 @@ class _Stage:
         rate = server.output_format[1]
         index = world.index if server.input_format[0] == "pcm_s16le" else ClipIndex(())
         self.ears = Ears(behaviour, index, server.input_format[1])
-        self.ledger = Ledger(self.ears.tape, rate, note)
+        is_live = behaviour.playout == "live"
+        self.ledger = Ledger(self.ears.tape, rate, note, is_live=is_live)
         self.speaker = make_speaker(
             behaviour, server, outbox, self.ledger, self.ears.tape, world.now_ns
         )

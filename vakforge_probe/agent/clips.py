@@ -17,10 +17,12 @@ import soundfile
 
 from vakforge_probe.errors import ConfigError
 
-__all__ = ["RATE_HZ", "Clip", "ClipStore"]
+__all__ = ["NOISE_GROUP", "RATE_HZ", "Clip", "ClipStore"]
 
 RATE_HZ = 24000
 VOICE_GROUP = "agent"
+NOISE_GROUP = "noise"
+"""Sounds that are no talk and get no answer."""
 Pcm = npt.NDArray[np.int16]
 
 

@@ -14,18 +14,18 @@ from typing import Any
 
 from vakforge_eval.timeline.instant import NS_PER_S, samples_to_ns
 from vakforge_probe.agent.behaviour import Behaviour
-from vakforge_probe.agent.clips import RATE_HZ
+from vakforge_probe.agent.clips import NOISE_GROUP, RATE_HZ
+from vakforge_probe.agent.closing import Turn
 from vakforge_probe.agent.dialogue import Dialogue, Move
 from vakforge_probe.agent.ears import Ears, Heard, Utterance
 from vakforge_probe.agent.outbox import Outbox, Posted
 from vakforge_probe.agent.speaker import Reply, Speaker
-from vakforge_probe.agent.truth import Ledger, Turn
+from vakforge_probe.agent.truth import Ledger
 from vakforge_probe.agent.voice import compose
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
 
 __all__ = ["Floor", "Parts"]
 
-NOISE_GROUP = "noise"
 HEARING_S = 0.05
 """So long after a sample was spoken the ears have surely judged it: a frame and a block."""
 
@@ -58,6 +58,7 @@ class Floor:
         self._item = ""
         self._is_ignoring = False
         self._is_stop_due = False
+        self._n_overlaps = 0
         self._deferred: Heard | None = None
         self._uncommitted: list[Utterance] = []
         self._tool_outputs: list[str] = []
@@ -105,6 +106,8 @@ class Floor:
                 self._ignore(utterance, "backchannel")
             else:
                 self._stop(utterance)
+        elif self._knobs.half_duplex:
+            self._ignore(utterance, "half_duplex")
         elif self._knobs.stop_delay == "never":
             self._ignore(utterance, "never_stops")
         elif is_backchannel is None:
@@ -114,13 +117,20 @@ class Floor:
         elif is_backchannel and self._knobs.on_backchannel != "interrupt":
             self._backchannel(utterance, onset)
         else:
+            self._interrupted(utterance, onset)
+
+    def _interrupted(self, utterance: Utterance, onset: int) -> None:
+        self._n_overlaps += 1
+        if self._n_overlaps < self._knobs.stop_on:
+            self._ignore(utterance, "not_yet")
+        else:
             self._stop_later(utterance, onset)
 
     def _decide(self, utterance: Utterance, onset: int) -> None:
         lasted = (utterance.end - utterance.start) / self._p.ears.tape.rate_hz
         if self._p.ears.is_turn_open and lasted >= self._knobs.backchannel_seconds:
             self._is_ignoring = False
-            self._stop_later(utterance, onset)
+            self._interrupted(utterance, onset)
 
     def _backchannel(self, utterance: Utterance, onset: int) -> None:
         kind = self._knobs.on_backchannel
@@ -155,8 +165,10 @@ class Floor:
         self._speech_started(utterance)
         self._p.note({"type": "stop", "response": stopped.tag if stopped else None,
                       "onset_sample": utterance.start})  # fmt: skip
+        rule = "backchannel_stop" if self._is_ignoring else "stop"
+        self._p.ledger.reaction(utterance, rule)
         if stopped is not None:
-            self.finish(stopped, "cancelled", "turn_detected")
+            self.finish(stopped, "cancelled", "turn_detected", onset=utterance.start)
         deferred, self._deferred = self._deferred, None
         if deferred is not None:
             self._endpoint(deferred)
@@ -167,13 +179,14 @@ class Floor:
 
         def posted(p: Posted) -> None:
             if flushes:
-                self._p.ledger.flush(p.at)
+                self._p.ledger.flush(p.at, p.late_ns, utterance.start)
 
         start_ms = utterance.start * 1000 // self._p.ears.tape.rate_hz
         self._p.outbox.say(self._p.server.speech_started(start_ms, self._item), posted)
 
     def _ignore(self, utterance: Utterance, rule: str) -> None:
         self._is_ignoring = True
+        self._p.ledger.reaction(utterance, rule)
         self._p.note({"type": "ignored", "rule": rule, "onset_sample": utterance.start})
 
     def _nod_later(self, utterance: Utterance, n: int) -> None:
@@ -194,13 +207,20 @@ class Floor:
     def _endpoint(self, heard: Heard) -> None:
         if self._is_ignoring:
             self._is_ignoring = False
-            return
+            if not self._hears_rest(heard):
+                return
+            self._speech_started(heard.utterances[0])
         early, self._early = self._early, None
         self._commit(heard.position, heard.utterances)
         if early is not None:
             self._attach(early, "early")
         else:
             self._answer()
+
+    def _hears_rest(self, heard: Heard) -> bool:
+        """Whether an agent that is deaf while it talks still heard the end of this turn."""
+        ended, _ = self._p.ears.tape.spoken_end(heard.position)
+        return self._knobs.half_duplex and self._p.ledger.talks_until < ended.at
 
     def _commit(self, end: int, utterances: tuple[Utterance, ...]) -> None:
         server, rate = self._p.server, self._p.ears.tape.rate_hz
@@ -263,7 +283,7 @@ class Floor:
 
     def _begin(self, kind: str, turn: Turn | None) -> Reply:
         reply = self._p.speaker.begin(kind)
-        self._active = reply
+        self._active, self._n_overlaps = reply, 0
         if turn is not None:
             turn.tags.append(reply.tag)
         return reply
@@ -278,9 +298,16 @@ class Floor:
         self._p.speaker.say(reply, speech, at, lambda: self.finish(reply))
         return reply
 
-    def finish(self, reply: Reply, status: str = "completed", reason: str | None = None) -> None:
-        """End `reply`."""
-        self._p.speaker.end(reply, status, reason)
+    def finish(
+        self,
+        reply: Reply,
+        status: str = "completed",
+        reason: str | None = None,
+        *,
+        onset: int | None = None,
+    ) -> None:
+        """End `reply`; `onset` is where the caller began to say what ended it, if that did."""
+        self._p.speaker.end(reply, status, reason, onset=onset)
         if self._active is reply:
             self._active = None
 

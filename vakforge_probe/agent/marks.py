@@ -21,15 +21,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, samples_to_ns
-from vakforge_probe.agent.player import AudioSent, Playout, TextSent
+from vakforge_probe.agent.heard import Heard, Span, Stretch, voiced_parts
+from vakforge_probe.agent.player import AudioSent, FlushSent, Playout, TextSent
 
-__all__ = ["Account", "Mark", "Span"]
+__all__ = ["Account", "Ending", "Mark", "Pick"]
 
-JOIN_NS = 350 * NS_PER_MS
 SPEECH_NS = 400 * NS_PER_MS
 NOD_NS = NS_PER_S
 
-Span = tuple[int, int]
 Pick = Callable[[Instant], int]
 
 
@@ -40,15 +39,17 @@ class Mark(NamedTuple):
     late_ns: int
 
 
-class _Stretch(NamedTuple):
-    """An audible stretch of one response as heard: its first sample, its first and last message."""
+class Ending(NamedTuple):
+    """How a response ended, and when its last message was sent.
 
-    start: int
-    end: int
-    tag: str
-    sample: int
-    first: AudioSent
-    last: AudioSent
+    `onset` is the stream position at which the caller began to say what ended it; None where
+    nothing did.
+    """
+
+    status: str
+    at: Instant
+    late_ns: int = 0
+    onset: int | None = None
 
 
 @dataclass(slots=True)
@@ -57,35 +58,48 @@ class Account:
 
     Attributes
     ----------
+    is_live
+        Whether the client is taken to have a live player.
     steps
-        Audio messages, and instants at which clients were told to drop what they hold.
+        Audio messages, and what told clients to drop what they hold.
     texts
         First text message of each response.
     voiced
         Audible spans of each response, in its samples.
+    endings
+        How each response ended, of those that did.
     """
 
     rate_hz: int
-    steps: list[AudioSent | Instant] = field(default_factory=list)
+    is_live: bool = False
+    steps: list[AudioSent | FlushSent] = field(default_factory=list)
     texts: dict[str, TextSent] = field(default_factory=dict)
     voiced: dict[str, tuple[Span, ...]] = field(default_factory=dict)
+    endings: dict[str, Ending] = field(default_factory=dict)
 
-    def play(self, pick: Pick) -> Playout:
-        """Return what a player has played, taking each instant as `pick` reads it."""
-        player = Playout(self.rate_hz)
+    def player(self) -> Playout:
+        """Return a player of the client's kind."""
+        return Playout(self.rate_hz, self._is_quiet if self.is_live else None)
+
+    def _is_quiet(self, sent: AudioSent, first: int, end: int) -> bool:
+        return sent.tag is None or not voiced_parts(self.voiced.get(sent.tag, ()), first, end)
+
+    def play(self, pick: Pick) -> Heard:
+        """Return what a player has sounded, taking each instant as `pick` reads it."""
+        player = self.player()
         for step in self.steps:
-            if isinstance(step, Instant):
-                player.flush(pick(step))
+            if isinstance(step, FlushSent):
+                player.flush(pick(step.at), step)
             else:
                 player.push(step, pick(step.at))
-        return player
+        return Heard(player, self.voiced, self.rate_hz)
 
     def sent(self, tags: Sequence[str]) -> list[AudioSent]:
         """Return the audio messages of the responses `tags`."""
         return [s for s in self.steps if isinstance(s, AudioSent) and s.tag in tags]
 
     def marks(
-        self, tags: Sequence[str], user_end: int, player: Playout, pick: Pick
+        self, tags: Sequence[str], user_end: int, heard: Heard, pick: Pick
     ) -> dict[str, Mark | None]:
         """Return the marks of a turn that ended at `user_end` (ns); None what did not happen.
 
@@ -93,12 +107,12 @@ class Account:
         ----------
         tags
             The responses to the turn.
-        player, pick
+        heard, pick
             What `play` returned, and for which reading of the instants.
         """
-        heard = sorted(s for tag in tags for s in self._stretches(tag, player))
-        reply = [s for s in heard if s.end > user_end or s.end - s.start >= NOD_NS]
-        if heard:
+        every = heard.of(tags)
+        reply = [s for s in every if s.end > user_end or s.end - s.start >= NOD_NS]
+        if every:
             tags = [s.tag for s in reply[:1]]
         sent = self.sent(tags)
         speech = next((s for s in reply if s.end - s.start >= SPEECH_NS), None)
@@ -116,31 +130,18 @@ class Account:
         known = [self.texts[tag] for tag in tags if tag in self.texts]
         return min((Mark(pick(t.at), t.late_ns) for t in known), default=None)
 
-    def _arrival(self, stretch: _Stretch, pick: Pick) -> Mark:
-        sent = stretch.first
-        place = samples_to_ns(stretch.sample - sent.first, self.rate_hz)
+    def _arrival(self, stretch: Stretch, pick: Pick) -> Mark:
+        return self.arrived(stretch.first, stretch.sample, pick)
+
+    def arrived(self, sent: AudioSent, sample: int, pick: Pick) -> Mark:
+        """Return when `sample` of a response came: with its message + its place in there."""
+        place = samples_to_ns(sample - sent.first, self.rate_hz)
         return Mark(pick(sent.at) + place, sent.late_ns)
 
-    def _audible(self, sent: AudioSent) -> list[Span]:
-        """Return the audible parts of a message, in samples of its response."""
-        if sent.tag is None:
-            return []
-        cut = (
-            (max(a, sent.first), min(b, sent.first + sent.n))
-            for a, b in self.voiced.get(sent.tag, ())
-        )
-        return [(a, b) for a, b in cut if a < b]
-
-    def _stretches(self, tag: str, player: Playout) -> list[_Stretch]:
-        out: list[_Stretch] = []
-        for sent, start, stop in player.played:
-            for a, b in self._audible(sent) if sent.tag == tag else ():
-                lo = start + samples_to_ns(a - sent.first, self.rate_hz)
-                hi = min(stop, start + samples_to_ns(b - sent.first, self.rate_hz))
-                if lo >= hi:
-                    continue
-                piece = _Stretch(lo, hi, tag, a, sent, sent)
-                if out and lo - out[-1].end < JOIN_NS:
-                    piece = out.pop()._replace(end=hi, last=sent)
-                out.append(piece)
-        return out
+    def last_sent(self, tag: str) -> tuple[AudioSent, int] | None:
+        """Return the message with the last audible sample that was sent of `tag`, and its end."""
+        for sent in reversed(self.sent([tag])):
+            parts = voiced_parts(self.voiced.get(tag, ()), sent.first, sent.first + sent.n)
+            if parts:
+                return sent, parts[-1][1]
+        return None

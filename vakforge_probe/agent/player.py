@@ -1,15 +1,20 @@
-"""What was sent, and when a caller's player sounds it: the playout model written a second time.
+"""What was sent, and when a caller's player sounds it: the playout models written a second time.
 
-It is apart from the probe's on purpose, so that an error in either shows.
+They are apart from the probe's on purpose, so that an error in either shows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from vakforge_eval.timeline.instant import Instant, samples_to_ns
+from vakforge_eval.timeline.instant import NS_PER_MS, Instant, samples_to_ns
 
-__all__ = ["AudioSent", "Playout", "TextSent"]
+__all__ = ["AudioSent", "FlushSent", "Piece", "Playout", "TextSent"]
+
+FULL_NS = 60 * NS_PER_MS
+"""What a live player holds without hurry."""
+BLOCKS_PER_S = 100
 
 
 class AudioSent(NamedTuple):
@@ -32,33 +37,113 @@ class TextSent(NamedTuple):
     late_ns: int = 0
 
 
-class Playout:
-    """A player that plays what arrives in order, and drops all it holds on a flush."""
+class FlushSent(NamedTuple):
+    """A message that told clients to drop what they hold.
 
-    def __init__(self, rate_hz: int) -> None:
-        self._rate_hz = rate_hz
-        self._flushed: set[str] = set()
+    `onset` is the stream position at which the caller began to say what caused it.
+    """
+
+    at: Instant
+    late_ns: int = 0
+    onset: int | None = None
+
+
+class Piece(NamedTuple):
+    """Samples [first, …) of a message, which sound from `start` until they end or are cut (ns)."""
+
+    sent: AudioSent
+    start: int
+    stop: int
+    first: int
+
+
+IsQuiet = Callable[[AudioSent, int, int], bool]
+
+
+class Playout:
+    """A player that plays what arrives in order, and drops all it holds on a flush.
+
+    Parameters
+    ----------
+    is_quiet
+        Whether samples [a, b) of a message are nothing but background. Given, the player is a live
+        one: what arrives while it holds more than 60 ms is taken in blocks of 10 ms, counted from
+        the message's start, and quiet ones are left out. The agent knows its own voice to the
+        sample, so that this needs no gate: quiet is what lies in no voiced span.
+
+    Attributes
+    ----------
+    cut
+        The flush that took samples of a response away, for each response that lost some.
+    drained_at
+        When it falls silent if nothing more comes (ns).
+    talks_until
+        When the last that it holds of a response ends (ns); on a continuous stream there may be
+        background behind it.
+    played
+        What sounds, in order.
+    """
+
+    def __init__(self, rate_hz: int, is_quiet: IsQuiet | None = None) -> None:
+        self._rate_hz, self._is_quiet = rate_hz, is_quiet
+        self._block = rate_hz // BLOCKS_PER_S
+        self._flushed: dict[str, FlushSent] = {}
         self._known: set[str] = set()
+        self.cut: dict[str, FlushSent] = {}
         self.drained_at = 0
-        self.played: list[tuple[AudioSent, int, int]] = []
-        """Each message with when it began to sound and when it ended or was cut (ns)."""
+        self.talks_until = 0
+        self.played: list[Piece] = []
 
     def push(self, sent: AudioSent, arrival: int) -> None:
         """Queue a message that arrived at `arrival`."""
         if sent.tag is not None:
             if sent.tag in self._flushed:
+                self.cut.setdefault(sent.tag, self._flushed[sent.tag])
                 return
             self._known.add(sent.tag)
-        start = max(arrival, self.drained_at)
-        self.drained_at = start + samples_to_ns(sent.n, self._rate_hz)
-        self.played.append((sent, start, self.drained_at))
+        end = sent.first + sent.n
+        if self._is_quiet is None or not self._may_overfill(sent, arrival):
+            self._play(sent, sent.first, end, arrival)
+            return
+        for a in range(sent.first, end, self._block):
+            b = min(a + self._block, end)
+            if self.drained_at - arrival <= FULL_NS or not self._is_quiet(sent, a, b):
+                self._play(sent, a, b, arrival)
 
-    def flush(self, at: int) -> None:
-        """Drop what has not sounded by `at`; later audio of the same responses never sounds."""
-        self._flushed |= self._known
-        while self.played and self.played[-1][1] >= at:
+    def _may_overfill(self, sent: AudioSent, arrival: int) -> bool:
+        return self.drained_at + samples_to_ns(sent.n, self._rate_hz) - arrival > FULL_NS
+
+    def _play(self, sent: AudioSent, first: int, end: int, arrival: int) -> None:
+        last = self.played[-1] if self.played else None
+        if last is not None and last.sent is sent and self._end_of(last) == first:
+            # What follows without a gap is one piece: its places are counted from one rounding.
+            first = last.first
+            start = last.start
             self.played.pop()
-        if self.played and self.played[-1][2] > at:
-            sent, start, _ = self.played[-1]
-            self.played[-1] = (sent, start, at)
+        else:
+            start = max(arrival, self.drained_at)
+        self.drained_at = start + samples_to_ns(end - first, self._rate_hz)
+        self.played.append(Piece(sent, start, self.drained_at, first))
+        if sent.tag is not None:
+            self.talks_until = self.drained_at
+
+    def _end_of(self, piece: Piece) -> int:
+        length = piece.stop - piece.start
+        return piece.first + round(length * self._rate_hz / 1_000_000_000)
+
+    def flush(self, at: int, cause: FlushSent | None = None) -> None:
+        """Drop what has not sounded by `at`; later audio of the same responses never sounds."""
+        cause = cause or FlushSent(Instant.exact(at))
+        for tag in self._known:
+            self._flushed.setdefault(tag, cause)
+        while self.played and self.played[-1].start >= at:
+            self._lose(self.played.pop(), cause)
+        if self.played and self.played[-1].stop > at:
+            self._lose(self.played[-1], cause)
+            self.played[-1] = self.played[-1]._replace(stop=at)
         self.drained_at = min(self.drained_at, at)
+        self.talks_until = min(self.talks_until, at)
+
+    def _lose(self, piece: Piece, cause: FlushSent) -> None:
+        if piece.sent.tag is not None:
+            self.cut.setdefault(piece.sent.tag, cause)

@@ -15,6 +15,7 @@ import numpy as np
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.clips import RATE_HZ, Pcm
+from vakforge_probe.agent.marks import Ending
 from vakforge_probe.agent.outbox import Letter, Outbox, Posted
 from vakforge_probe.agent.player import AudioSent
 from vakforge_probe.agent.tape import Tape
@@ -127,13 +128,27 @@ class Speaker(ABC):
     ) -> None:
         """Plan the audio messages, and `then` behind the last of them."""
 
-    def end(self, reply: Reply, status: str = "completed", reason: str | None = None) -> None:
-        """End `reply`; what it had still planned is dropped."""
+    def end(
+        self,
+        reply: Reply,
+        status: str = "completed",
+        reason: str | None = None,
+        *,
+        onset: int | None = None,
+    ) -> None:
+        """End `reply`; what it had still planned is dropped.
+
+        `onset` is where the caller began to say what ended it, if that did.
+        """
         self._outbox.drop(reply.tag)
         self._forget(reply)
+
+        def posted(p: Posted) -> None:
+            self._ledger.ended(reply.tag, Ending(status, p.at, p.late_ns, onset))
+
         if not reply.is_over:
             reply.is_over = True
-            self._outbox.say(reply.writer.end(status, reason))
+            self._outbox.say(reply.writer.end(status, reason), posted)
 
     def pause(self, reply: Reply, by_ns: int) -> None:
         """Hold the rest of `reply` back by `by_ns`."""
@@ -145,7 +160,7 @@ class Speaker(ABC):
 
     def is_talking(self, now: int) -> bool:
         """Whether a client that plays what it gets still hears a response at `now`."""
-        return self._ledger.live_until > now
+        return self._ledger.talks_until > now
 
     def _posted_audio(self, reply: Reply | None, first: int, n: int) -> Callable[[Posted], None]:
         def posted(p: Posted) -> None:

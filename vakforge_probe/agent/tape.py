@@ -55,6 +55,11 @@ class Tape:
         """Return the last `n` frames: the position at which each ends, and its arrival."""
         return [(frame.stop, frame.arrival) for frame in self._frames[-n:]]
 
+    @property
+    def widest(self) -> int:
+        """How badly, at worst, the arrival of a frame is known (ns)."""
+        return max((frame.arrival.width for frame in self._frames), default=0)
+
     def append(self, pcm: Pcm, arrival: Instant) -> None:
         """Add one frame that arrived at `arrival`; an empty one is nothing."""
         if not len(pcm):
