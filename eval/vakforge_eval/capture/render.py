@@ -72,7 +72,7 @@ def render_stereo(
         if piece.n_played and piece.start.at < end_ns and piece.end.at > begin_ns:
             rate_hz = piece.audio.rate_hz
             lane = agent.setdefault(rate_hz, _Lane(rate_hz, begin_ns, end_ns))
-            lane.put(piece.start.at, piece.audio.pcm[: piece.n_played])
+            lane.put(piece.start.at, piece.pcm)
     heard = np.zeros(len(user.pcm), np.int32)
     for lane in agent.values():
         heard += lane.at_rate(user.rate_hz, len(user.pcm))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -19,25 +20,36 @@ import numpy.typing as npt
 from vakforge_eval.metrics.responses import Response, collect_responses
 from vakforge_eval.signal.activity import (
     END_SILENCE_MS,
+    GATE_DBFS,
     Gate,
     Span,
     find_spans,
     gate_for,
     noise_floor,
 )
-from vakforge_eval.signal.playout import Placed, place
+from vakforge_eval.signal.playout import Fifo, Live, Placed, place
 from vakforge_eval.signal.underlay import over_underlay
-from vakforge_eval.timeline.call import AgentAudio, CallTimeline
+from vakforge_eval.timeline.call import AgentAudio, CallTimeline, Flush
 from vakforge_eval.timeline.instant import NS_PER_MS, Edge, Instant, samples_to_ns
-from vakforge_eval.timeline.values import Undefined
+from vakforge_eval.timeline.values import Reason, Undefined
 
-__all__ = ["DETECTOR", "PLAYOUT", "SOFT_EDGE_NS", "TALK_GAP_NS", "Hearing", "Segment", "hear"]
+__all__ = [
+    "DETECTOR",
+    "PLAYOUT",
+    "SOFT_EDGE_NS",
+    "TALK_GAP_NS",
+    "Hearing",
+    "Segment",
+    "hear",
+    "last_audible",
+]
 
 DETECTOR = (
     "RMS over trailing 10 ms, DC removed; gate max(-55 dBFS, floor + 10 dB), 6 dB hysteresis, "
     "run >= 30 ms, gaps < 350 ms joined"
 )
-PLAYOUT = "fifo, buffer 0 ms, emptied by a flush"
+PLAYOUT = "{playout}"
+"""Stands in a metric's text for `Hearing.playout`, which is not the same in every call."""
 SOFT_EDGE_NS = 50 * NS_PER_MS
 TALK_GAP_NS = 200 * NS_PER_MS
 """A shorter silence is part of talk: the rule of the human reference for turn-taking."""
@@ -98,7 +110,7 @@ class Hearing:
 
     `gate` is Undefined(noise_too_high) where nothing can be told from the noise; there are no
     segments then. `segments` are in order of their start, and so are `sounds`: the begin and end
-    of every audible stretch as heard, with nothing joined.
+    of every audible stretch as heard, with nothing joined. `playout` says by which model.
     """
 
     floor_dbfs: float | None
@@ -107,6 +119,7 @@ class Hearing:
     responses: dict[str | None, Response]
     placed: tuple[Placed, ...]
     sounds: tuple[tuple[Edge, Edge], ...] = ()
+    playout: str = Fifo.text
 
     @property
     def talk(self) -> tuple[tuple[Edge, Edge], ...]:
@@ -122,10 +135,40 @@ class Hearing:
 
 def hear(timeline: CallTimeline) -> Hearing:
     """Return what was heard of the agent in `timeline`."""
+    if timeline.capabilities.continuous_stream:
+        return _hear_stream(timeline)
     placed = tuple(place(timeline.audio, timeline.flushes))
-    islands = _islands(placed, sorted((flush.at for flush in timeline.flushes), key=_at))
-    stretches = _noise_stretches(timeline, islands)
-    floor = _floor(stretches)
+    islands = _islands(placed, timeline.flushes)
+    # A protocol that marks no responses tells no floor: its audio is speech.
+    is_told = timeline.capabilities.response_ids
+    floor = _floor([(i.rate_hz, i.pcm()) for i in islands if is_told and i.response_id is None])
+    return _heard(timeline, floor, placed, islands, Fifo.text)
+
+
+def _hear_stream(timeline: CallTimeline) -> Hearing:
+    """Return what was heard of an agent that never pauses: all of its audio tells the floor."""
+    floor = _floor([(rate, np.concatenate(parts)) for rate, parts in _by_rate(timeline).items()])
+    gate = gate_for(floor)
+    # Where nothing can be told from the noise, none of it may be dropped as silence.
+    quiet = Gate.at(GATE_DBFS) if isinstance(gate, Undefined) else gate
+    placed = tuple(place(timeline.audio, timeline.flushes, lambda: Live(quiet)))
+    return _heard(timeline, floor, placed, _islands(placed, timeline.flushes), Live.text)
+
+
+def _by_rate(timeline: CallTimeline) -> dict[int, list[Pcm]]:
+    parts: dict[int, list[Pcm]] = {}
+    for message in timeline.audio:
+        parts.setdefault(message.rate_hz, []).append(message.pcm)
+    return parts
+
+
+def _heard(
+    timeline: CallTimeline,
+    floor: float | None,
+    placed: tuple[Placed, ...],
+    islands: Sequence[_Island],
+    playout: str,
+) -> Hearing:
     gate = gate_for(floor)
     segments: list[Segment] = []
     sounds: list[tuple[Edge, Edge]] = []
@@ -138,7 +181,32 @@ def hear(timeline: CallTimeline) -> Hearing:
     segments.sort(key=lambda s: (s.start.when.at, s.end.when.at, s.response_id or ""))
     sounds.sort(key=lambda pair: (pair[0].when.at, pair[1].when.at))
     responses = collect_responses(timeline, placed)
-    return Hearing(floor, gate, tuple(segments), responses, placed, tuple(sounds))
+    return Hearing(floor, gate, tuple(segments), responses, placed, tuple(sounds), playout)
+
+
+def last_audible(messages: Sequence[AgentAudio], gate: Gate) -> Edge | Undefined | None:
+    """Return when the last audible sample of `messages` had arrived, as if all had been played.
+
+    Parameters
+    ----------
+    messages
+        Audio of one response in order of arrival.
+
+    Returns
+    -------
+    Edge | Undefined | None
+        The arrival of the message + the offset inside of it; Undefined(corrupt_audio) where audio
+        at that edge could not be decoded; None if nothing is audible.
+    """
+    for rate_hz, same_rate in reversed([(r, list(g)) for r, g in groupby(messages, _rate_of)]):
+        island = _Island(messages[0].response_id, rate_hz)
+        for message in same_rate:
+            end = message.arrival.shifted(message.duration_ns)
+            island.add(Placed(message, message.arrival, end, len(message.pcm)))
+        runs = island.runs(gate)
+        if runs:
+            return island.arrived_by(runs[-1])
+    return None
 
 
 @dataclass(slots=True)
@@ -170,7 +238,7 @@ class _Island:
 
     def pcm(self) -> Pcm:
         """Return its samples without the holes between them."""
-        return np.concatenate([piece.audio.pcm[: piece.n_played] for piece in self.pieces])
+        return np.concatenate([piece.pcm for piece in self.pieces])
 
     def runs(self, gate: Gate) -> list[Span]:
         """Return where it is audible, with nothing joined."""
@@ -221,7 +289,7 @@ class _Island:
             start=start,
             end=end,
             arrival_start=self._edge(_arrived_at, begin, span.start, span.start_range),
-            messages=tuple(p.audio for p in self.pieces[min(first, begin) : last + 1]),
+            messages=self._messages(min(first, begin), last),
             is_cut=self._cut_at(span, last) is not None,
             is_start_corrupt=self._is_corrupt(min(first, begin), begin),
             is_end_corrupt=self._is_corrupt(last, last + 1),
@@ -233,6 +301,18 @@ class _Island:
         start = self._edge(_heard_at, self._piece_at(span.start), span.start, span.start_range)
         cut = self._cut_at(span, last)
         return start, cut or self._edge(_heard_at, last, span.end, span.end_range)
+
+    def arrived_by(self, span: Span) -> Edge | Undefined:
+        """Return when the last sample of `span` had arrived."""
+        last = self._piece_at(span.end - 1)
+        if self._is_corrupt(last, last + 1):
+            return Undefined(Reason.CORRUPT_AUDIO)
+        return self._edge(_arrived_at, last, span.end, span.end_range)
+
+    def _messages(self, first: int, last: int) -> tuple[AgentAudio, ...]:
+        """Return the messages of pieces `first` to `last`, each once."""
+        audio = (piece.audio for piece in self.pieces[first : last + 1])
+        return tuple(next(pieces) for _, pieces in groupby(audio, key=id))
 
     def _is_corrupt(self, first: int, last: int) -> bool:
         return any(piece.audio.is_corrupt for piece in self.pieces[first : last + 1])
@@ -275,7 +355,7 @@ class _Island:
     def _has_sound(self, index: int, begin: int, end: int) -> bool:
         """Whether samples ``[begin, end)``, all in one piece, are anything but zeros."""
         offset = self.offsets[index]
-        return bool(self.pieces[index].audio.pcm[max(0, begin - offset) : end - offset].any())
+        return bool(self.pieces[index].pcm[max(0, begin - offset) : end - offset].any())
 
     def _instant(self, base_of: Callable[[Placed], Instant], index: int, sample: int) -> Instant:
         offset = samples_to_ns(sample - self.offsets[index], self.rate_hz)
@@ -294,28 +374,34 @@ class _Island:
         return abs(samples_to_ns(begin + other - span.start, self.rate_hz)) <= _VAD_TOLERANCE_NS
 
 
+def _rate_of(message: AgentAudio) -> int:
+    return message.rate_hz
+
+
 def _heard_at(piece: Placed) -> Instant:
     return piece.start
 
 
 def _arrived_at(piece: Placed) -> Instant:
-    return piece.audio.arrival
+    return piece.arrival
 
 
-def _islands(placed: Iterable[Placed], flushes: Sequence[Instant]) -> list[_Island]:
-    """Return the islands of each response, each in order of play; `flushes` are sorted."""
+def _islands(placed: Iterable[Placed], flushes: Iterable[Flush]) -> list[_Island]:
+    """Return the islands of each response, each in order of play."""
+    flushed = sorted((flush.at for flush in flushes), key=_at)
     islands: list[_Island] = []
     current: dict[str | None, _Island] = {}
     for piece in placed:
         name = piece.audio.response_id
         island = current.get(name)
         if piece.n_played or (piece.audio.is_corrupt and not piece.is_cut):
-            if island is None or not island.takes(piece):
+            # What comes after a cut is another utterance, however soon.
+            if island is None or island.flush is not None or not island.takes(piece):
                 island = current[name] = _Island(name, piece.audio.rate_hz)
                 islands.append(island)
             island.add(piece)
         if piece.is_cut and island is not None and island.flush is None:
-            island.flush = _flush_of(island, flushes)
+            island.flush = _flush_of(island, flushed)
     return islands
 
 
@@ -329,21 +415,8 @@ def _at(instant: Instant) -> int:
     return instant.at
 
 
-def _noise_stretches(timeline: CallTimeline, islands: Sequence[_Island]) -> list[tuple[int, Pcm]]:
-    """Return ``(rate, samples)`` of what tells the noise floor.
-
-    That is audio outside of responses; on a continuous stream, which does not mark them, all of
-    it. A protocol that marks neither tells no floor: its audio is speech.
-    """
-    if timeline.capabilities.continuous_stream:
-        return [(island.rate_hz, island.pcm()) for island in islands]
-    if timeline.capabilities.response_ids:
-        return [(i.rate_hz, i.pcm()) for i in islands if i.response_id is None]
-    return []
-
-
 def _floor(stretches: Sequence[tuple[int, Pcm]]) -> float | None:
-    """Return the noise floor of the rate that most of the audio has."""
+    """Return the floor of ``(rate, samples)`` at the rate that most of the audio has."""
     if not stretches:
         return None
     length: dict[int, int] = {}

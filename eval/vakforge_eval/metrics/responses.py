@@ -71,12 +71,14 @@ def collect_responses(
                 _end(_of(found, event.response_id), event)
             case _:
                 pass
-    for piece in placed:
-        response = _of(found, piece.audio.response_id)
+    for message in timeline.audio:
+        response = _of(found, message.response_id)
         # A message without a sample is no audio: it would make a late reply look early.
-        if len(piece.audio.pcm) or piece.audio.is_corrupt:
-            response.messages.append(piece.audio)
-        response.is_cut = response.is_cut or piece.is_cut
+        if len(message.pcm) or message.is_corrupt:
+            response.messages.append(message)
+    for piece in placed:
+        if piece.is_cut:
+            _of(found, piece.audio.response_id).is_cut = True
     _note_cuts(timeline, found)
     return dict(sorted(found.items(), key=_first_sign))
 

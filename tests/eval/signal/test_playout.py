@@ -101,17 +101,22 @@ def test_bounds_go_through_the_queue_worst_case() -> None:
     assert placed[1].n_played == 60
 
 
-def test_live_queue_tells_when_it_is_drained() -> None:
-    queue = Fifo()
+def test_a_queue_tells_when_it_is_drained() -> None:
+    queue: Fifo[str] = Fifo()
+
+    def push(at: int, ms: int) -> int:
+        (piece,) = queue.push("x", Instant.exact(at * MS), np.ones(ms, np.int16), 1000)
+        return piece.start.at // MS
+
     assert queue.drained_at == 0
-    assert queue.push(10, 100) == 10
-    assert queue.push(20, 100) == 110
-    assert queue.drained_at == 210
-    queue.flush(150)
-    assert queue.drained_at == 150
-    queue.flush(160)
-    assert queue.drained_at == 150
-    assert queue.push(155, 10) == 155
+    assert push(10, 100) == 10
+    assert push(20, 100) == 110
+    assert queue.drained_at == 210 * MS
+    queue.flush(Instant.exact(150 * MS))
+    assert queue.drained_at == 150 * MS
+    queue.flush(Instant.exact(160 * MS))
+    assert queue.drained_at == 150 * MS
+    assert push(155, 10) == 155
 
 
 arrivals = st.lists(
