@@ -147,9 +147,17 @@ class Peer:
         await self.take("session.update")
         await self.say("session.updated", session={"type": "realtime", **session})
 
+    async def begun(self) -> None:
+        """Return when the user is in mid-word: a server that says so then cuts no reply short."""
+        await self._heard(N_CLIP // 2)
+
     async def spoken(self, times: int = 1) -> float:
         """Return when the user has spoken `times` more, and how long ago that was."""
-        wanted = self._n_loud + times * N_CLIP
+        return await self._heard(times * N_CLIP - self._n_loud % N_CLIP)
+
+    async def _heard(self, n_loud: int) -> float:
+        """Return when so many more loud samples have come, and how long ago (s) the last was."""
+        wanted = self._n_loud + n_loud
         while True:
             data = base64.b64decode((await self.take("input_audio_buffer.append"))["audio"])
             loud = np.flatnonzero(np.frombuffer(data, dtype="<i2"))

@@ -129,6 +129,23 @@ def test_audio_of_a_cancelled_response_is_never_heard(bench: Any) -> None:
     assert first.is_cut
 
 
+def test_a_reply_that_the_target_takes_back_before_a_sample_was_heard_is_none(bench: Any) -> None:
+    async def behave(peer: Any) -> None:
+        await peer.open_session()
+        await peer.spoken()
+        await peer.answer("taken back")
+        await peer.say("input_audio_buffer.speech_started", audio_start_ms=7, item_id="ghost")
+        await peer.healthy(turns=1)
+        await peer.listen()
+
+    judged = bench.judge(behave)
+    judged.passed(n_replies=1)
+    taken_back, answered = judged.turns
+    assert taken_back["flags"] == ["no_reply"]
+    assert taken_back["metrics"]["ttfa"] == {"censored": 2.0}
+    assert answered["flags"] == []
+
+
 def test_speech_that_only_the_target_heard_cuts_it_short_and_the_call_goes_on(bench: Any) -> None:
     async def behave(peer: Any) -> None:
         await peer.open_session()
@@ -164,6 +181,7 @@ def claiming(value: float) -> Any:
     async def behave(peer: Any) -> None:
         await peer.open_session()
         for turn in range(2):
+            await peer.begun()
             await peer.say("input_audio_buffer.speech_started", audio_start_ms=value, item_id="u")
             await peer.spoken()
             await peer.say("input_audio_buffer.speech_stopped", audio_end_ms=value, item_id="u")

@@ -53,6 +53,7 @@ def saying(text: str) -> Any:
         short = text[:400]
         for turn in range(2):
             name = f"{turn}{short}"
+            await peer.begun()
             await peer.say("input_audio_buffer.speech_started", audio_start_ms=1, item_id=short)
             await peer.spoken()
             await peer.say(

@@ -192,6 +192,10 @@ class _JumpingSelector(_Wire):
             return events
         if self.under_way():
             return self._deliver()
+        # What was delivered between that look and this question is not under way any more.
+        events = super().select(0)
+        if events:
+            return events
         if timeout is None:
             return self._last_chance()
         self._jump(round(timeout * NS_PER_S))

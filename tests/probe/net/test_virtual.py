@@ -190,6 +190,28 @@ def test_bytes_between_two_watched_sockets_are_under_way_until_received() -> Non
                 reader.recv(1 << 20)
 
 
+def test_what_is_delivered_while_the_loop_looks_for_it_is_read_before_the_clock_jumps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> int:
+        loop = loop_now()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+
+            def deliver_now(wire: object) -> bool:
+                theirs.send(b"late")
+                return False
+
+            monkeypatch.setattr(virtual._Wire, "under_way", deliver_now)
+            reading = asyncio.ensure_future(loop.sock_recv(ours, 9))
+            loop.call_at_ns(20 * MS, lambda: None)
+            await reading
+            return loop.now_ns
+
+    assert run(main()) == 0
+
+
 def fill(sock: socket.socket) -> None:
     """Write until the kernel takes no more."""
     while True:
