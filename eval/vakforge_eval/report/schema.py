@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
-__all__ = ["ReportInvalid", "load_schema", "validate"]
+from vakforge_eval.shipped import shipped_text
 
-_NAME = "report_schema.json"
+__all__ = ["ReportInvalid", "load_schema", "validate"]
 
 
 class ReportInvalid(ValueError):
@@ -30,13 +28,7 @@ def load_schema() -> dict[str, Any]:
     FileNotFoundError
         If the installation is incomplete.
     """
-    package = resources.files("vakforge_eval")
-    shipped = package / "data" / _NAME
-    if shipped.is_file():
-        text = shipped.read_text(encoding="utf-8")
-    else:
-        text = (Path(str(package)).parent / _NAME).read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
+    schema: dict[str, Any] = json.loads(shipped_text("report_schema.json"))
     return schema
 
 
