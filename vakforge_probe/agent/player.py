@@ -14,6 +14,8 @@ __all__ = ["AudioSent", "FlushSent", "Piece", "Playout", "TextSent"]
 
 FULL_NS = 60 * NS_PER_MS
 """What a live player holds without hurry."""
+FRAME_NS = 500 * NS_PER_MS
+"""It holds a longer message without hurry too, up to this."""
 BLOCKS_PER_S = 100
 
 
@@ -67,9 +69,9 @@ class Playout:
     ----------
     is_quiet
         Whether samples [a, b) of a message are nothing but background. Given, the player is a live
-        one: what arrives while it holds more than 60 ms is taken in blocks of 10 ms, counted from
-        the message's start, and quiet ones are left out. The agent knows its own voice to the
-        sample, so that this needs no gate: quiet is what lies in no voiced span.
+        one: a block of 10 ms, counted from the stream's start, is left out if it is quiet and more
+        than 60 ms (or the message's length) waited when the last of it came. The agent knows its
+        own voice to the sample, so that this needs no gate: quiet is what lies in no voiced span.
 
     Attributes
     ----------
@@ -89,6 +91,9 @@ class Playout:
         self._block = rate_hz // BLOCKS_PER_S
         self._flushed: dict[str, FlushSent] = {}
         self._known: set[str] = set()
+        self._in_block = 0
+        self._is_block_begun = False
+        self._held: list[tuple[AudioSent, int, int, int]] = []
         self.cut: dict[str, FlushSent] = {}
         self.drained_at = 0
         self.talks_until = 0
@@ -101,17 +106,38 @@ class Playout:
                 self.cut.setdefault(sent.tag, self._flushed[sent.tag])
                 return
             self._known.add(sent.tag)
-        end = sent.first + sent.n
-        if self._is_quiet is None or not self._may_overfill(sent, arrival):
-            self._play(sent, sent.first, end, arrival)
+        if self._is_quiet is None:
+            self._play(sent, sent.first, sent.first + sent.n, arrival)
             return
-        for a in range(sent.first, end, self._block):
-            b = min(a + self._block, end)
-            if self.drained_at - arrival <= FULL_NS or not self._is_quiet(sent, a, b):
-                self._play(sent, a, b, arrival)
+        limit = max(FULL_NS, min(samples_to_ns(sent.n, self._rate_hz), FRAME_NS))
+        a, end = sent.first, sent.first + sent.n
+        while a < end:
+            b = min(a + self._block - self._in_block, end)
+            self._take(sent, a, b, arrival, limit)
+            a = b
 
-    def _may_overfill(self, sent: AudioSent, arrival: int) -> bool:
-        return self.drained_at + samples_to_ns(sent.n, self._rate_hz) - arrival > FULL_NS
+    def _take(self, sent: AudioSent, a: int, b: int, arrival: int, limit: int) -> None:
+        """Take samples of one block; those of a full player wait until all of it has come."""
+        self._in_block += b - a
+        self._held.append((sent, a, b, arrival))
+        is_full = self.drained_at - arrival > limit
+        is_whole = self._in_block == self._block
+        if not is_full or self._is_block_begun or (is_whole and not self._is_held_quiet()):
+            self._play_held()
+        elif is_whole:
+            self._held.clear()
+        if is_whole:
+            self._in_block, self._is_block_begun = 0, False
+
+    def _is_held_quiet(self) -> bool:
+        is_quiet = self._is_quiet
+        return is_quiet is not None and all(is_quiet(sent, a, b) for sent, a, b, _ in self._held)
+
+    def _play_held(self) -> None:
+        for part in self._held:
+            self._play(*part)
+        self._is_block_begun = self._is_block_begun or bool(self._held)
+        self._held.clear()
 
     def _play(self, sent: AudioSent, first: int, end: int, arrival: int) -> None:
         last = self.played[-1] if self.played else None
@@ -134,6 +160,7 @@ class Playout:
     def flush(self, at: int, cause: FlushSent | None = None) -> None:
         """Drop what has not sounded by `at`; later audio of the same responses never sounds."""
         cause = cause or FlushSent(Instant.exact(at))
+        self._play_held()
         for tag in self._known:
             self._flushed.setdefault(tag, cause)
         while self.played and self.played[-1].start >= at:

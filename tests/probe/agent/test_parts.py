@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -18,7 +19,7 @@ from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.clips import Clip, ClipStore
 from vakforge_probe.agent.dialogue import Dialogue
 from vakforge_probe.agent.outbox import Letter, Outbox
-from vakforge_probe.agent.player import AudioSent, Playout
+from vakforge_probe.agent.player import AudioSent, FlushSent, Playout
 from vakforge_probe.agent.speaker import BurstSpeaker
 from vakforge_probe.agent.tape import Tape
 from vakforge_probe.agent.truth import Ledger
@@ -63,6 +64,88 @@ class TestPlayout:
         player.flush(50 * MS)
         assert player.played[0][2] == 20 * MS
         assert player.drained_at == 20 * MS
+
+
+class TestLivePlayout:
+    """Samples below 100 of each response are background."""
+
+    @pytest.fixture
+    def player(self) -> Playout:
+        return Playout(1000, lambda sent, a, b: sent.tag is None or b <= 100)
+
+    def test_it_is_a_plain_one_while_little_waits(self, player: Playout) -> None:
+        for k in range(4):
+            player.push(sent(None, 0, 20), k * 20 * MS)
+        player.push(sent(None, 0, 60), 80 * MS)
+        assert player.drained_at == 140 * MS
+        assert [p.start for p in player.played] == [0, 20 * MS, 40 * MS, 60 * MS, 80 * MS]
+
+    def test_background_is_left_out_while_it_holds_more_than_60_ms(self, player: Playout) -> None:
+        for _ in range(50):
+            player.push(sent(None, 0, 20), 0)
+        assert player.drained_at == 70 * MS
+
+    def test_voice_is_never_left_out(self, player: Playout) -> None:
+        for k in range(10):
+            player.push(sent("r", 40 + k * 20, 20), 0)
+        # 60 samples of background fill it, all 140 of the voice follow.
+        assert player.drained_at == 200 * MS
+        assert sum(p.stop - p.start for p in player.played) == 200 * MS
+
+    def test_message_in_two_pieces_keeps_the_places_of_its_samples(self, player: Playout) -> None:
+        player.push(sent(None, 0, 60), 0)
+        player.push(sent("r", 60, 60), 0)
+        assert [(p.first, p.start, p.stop) for p in player.played] == [
+            (0, 0, 60 * MS), (60, 60 * MS, 70 * MS), (100, 70 * MS, 90 * MS),
+        ]  # fmt: skip
+
+    def test_blocks_are_those_of_the_stream_wherever_messages_end(self, player: Playout) -> None:
+        player.push(sent("r", 100, 75), 0)
+        # 75 ms wait: the block begun above goes on, two more are judged when they are whole.
+        player.push(sent(None, 0, 12), 0)
+        assert player.drained_at == 80 * MS
+        player.push(sent("r", 175, 13), 0)
+        assert player.drained_at == 100 * MS
+        assert [(p.sent.tag, p.first) for p in player.played] == [("r", 100), (None, 0), ("r", 175)]
+
+    def test_long_message_is_no_excess_by_itself(self, player: Playout) -> None:
+        for k in range(5):
+            player.push(sent(None, 0, 300), k * 300 * MS)
+        assert player.drained_at == 1500 * MS
+
+    def test_excess_is_gone_once_background_has_come(self, player: Playout) -> None:
+        player.push(sent("r", 100, 1000), 0)
+        for k in range(1, 100):
+            player.push(sent(None, 0, 20), k * 20 * MS)
+        assert player.drained_at - 99 * 20 * MS <= 80 * MS
+
+    @given(st.lists(st.tuples(st.integers(0, 50), st.sampled_from([None, "r"])), max_size=60))
+    def test_it_never_plays_two_things_at_once(self, steps: list[tuple[int, str | None]]) -> None:
+        player = Playout(1000, lambda sent, a, b: sent.tag is None or a % 40 < 20)
+        now = first = 0
+        for wait, tag in steps:
+            now += wait * MS
+            player.push(sent(tag, first, 20), now)
+            first += 20
+        for before, after in itertools.pairwise(player.played):
+            assert before.start < before.stop <= after.start
+
+    def test_flush_names_what_it_took_from(self) -> None:
+        player = Playout(1000)
+        player.push(sent("old", 0, 20), 0)
+        player.push(sent(None, 0, 20), 0)
+        player.push(sent("cut", 0, 20), 0)
+        cause = FlushSent(Instant.exact(50 * MS), onset=7)
+        player.flush(50 * MS, cause)
+        player.push(sent("old", 20, 20), 60 * MS)
+        assert player.cut == {"cut": cause, "old": cause}
+        assert player.talks_until == player.drained_at == 50 * MS
+
+    def test_background_after_a_response_is_no_talk(self) -> None:
+        player = Playout(1000)
+        player.push(sent("r", 0, 20), 0)
+        player.push(sent(None, 0, 20), 20 * MS)
+        assert (player.talks_until, player.drained_at) == (20 * MS, 40 * MS)
 
 
 class FakeAlarm:
