@@ -83,7 +83,7 @@ class Conversation:
         self._now = now_ns
         self._call_at = call_at
         script = compiled.script
-        self.tape = Tape(script.rate_hz, script.frame_samples)
+        self.tape = Tape(script.rate_hz, script.frame_samples, compiled.background)
         self._max_ahead_s = max_ahead_s
         self._ear = Ear(max_ahead_s=max_ahead_s, continuous=codec.capabilities.continuous_stream)
         self._director = Director(compiled)
@@ -256,7 +256,7 @@ class Conversation:
                 "played_ms": fact.played_ms,
             }
         )
-        if fact.item_id is not None:
+        if fact.item_id is not None and fact.played_ms is not None:
             self.perform(Truncate(fact.item_id, fact.played_ms), item_id=fact.item_id)
 
     def _answer(self, call: ToolCall) -> None:

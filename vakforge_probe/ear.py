@@ -24,9 +24,9 @@ from vakforge_eval.signal.activity import (
     noise_floor,
 )
 from vakforge_eval.signal.pcm import PcmDecoder
-from vakforge_eval.signal.playout import Fifo
+from vakforge_eval.signal.playout import Fifo, Live, Piece, PlayoutModel
 from vakforge_eval.timeline.events import AudioChunk
-from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, samples_to_ns
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, samples_to_ns
 from vakforge_eval.timeline.values import Undefined
 from vakforge_probe.scenario.edges import HeardEdge
 
@@ -41,17 +41,38 @@ _LEARN_S = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class FlushFact:
-    """Which item was cut by a flush, and how much of it had been played, in whole ms."""
+    """What a flush took away.
+
+    Attributes
+    ----------
+    item_id
+        The item that was being heard, or was to be heard next.
+    played_ms
+        How far into this item its last heard sample lies (whole ms), so that silence which the
+        playout dropped before it counts once; None if no audio was queued, and only what would
+        still have come of a response is lost.
+    """
 
     item_id: str | None
-    played_ms: int
+    played_ms: int | None
+
+
+class _Message(NamedTuple):
+    """The audio of one message, and where in its item it begins (ns)."""
+
+    pcm: Pcm
+    rate_hz: int
+    item_id: str | None
+    response_id: str | None
+    begin_ns: int
 
 
 class _Queued(NamedTuple):
-    """One message's audio in the queue."""
+    """A stretch of one message in the queue; `begin_ns` is its place in its item."""
 
     start_ns: int
     end_ns: int
+    begin_ns: int
     item_id: str | None
     response_id: str | None
 
@@ -99,8 +120,9 @@ class Ear:
     buffer_ns : int
         Buffer of the playout model.
     continuous : bool
-        Whether the agent streams silence too, so that its noise floor can be learnt from audio
-        without a response id. With response ids that is learnt from what lies outside them.
+        Whether the agent streams silence too: the playout drops silence when it holds too much,
+        and the noise floor can be learnt from audio without a response id. Without it the floor is
+        learnt only where responses have ids, from what lies outside of them.
     """
 
     def __init__(
@@ -108,15 +130,20 @@ class Ear:
     ) -> None:
         self.is_flooded = False
         self._max_ahead_ns = round(max_ahead_s * NS_PER_S)
-        self._fifo = Fifo(buffer_ns)
+        self._gate = _gate(None)
+        self._live: Live[_Message] | None = Live(self._gate, buffer_ns) if continuous else None
+        self._playout: PlayoutModel[_Message] = self._live or Fifo(buffer_ns)
         self._queue: deque[_Queued] = deque()
         self._item: tuple[str | None, int] = (None, 0)
-        """The item heard last, and how much of it has been played (ns)."""
+        """The item heard last, and how far into it (ns)."""
+        self._received: dict[str | None, int] = {}
+        """How much audio has come of each item (ns)."""
         self._begun: set[str] = set()
+        self._open: set[str] = set()
+        """Those begun responses of which audio may still come."""
         self._silenced: set[str] = set()
         self._decoder: PcmDecoder | None = None
         self._decoding: tuple[str, str | None, str | None] | None = None
-        self._gate = _gate(None)
         self._floor = _Floor(is_listening=continuous)
         self._stretch: _Stretch | None = None
         self._told: deque[HeardEdge] = deque()
@@ -131,15 +158,22 @@ class Ear:
         pcm = self._decoded(chunk)
         if len(pcm) == 0:
             return []
+        if chunk.response_id is not None and chunk.response_id not in self._begun:
+            self._begun.add(chunk.response_id)
+            self._open.add(chunk.response_id)
         edges = self._learn(chunk, pcm, arrival_ns)
-        start_ns = self._enqueue(chunk, len(pcm), arrival_ns)
-        edges += self._follow(start_ns, chunk, arrival_ns)
-        stretch = self._stretch
-        assert stretch is not None  # noqa: S101 - `_follow` leaves one open
-        return edges + self._edges(stretch, stretch.push(start_ns, pcm), arrival_ns)
+        self._let_play(arrival_ns)
+        message = self._message(chunk, pcm)
+        edges += self._place(
+            self._playout.push(message, Instant.exact(arrival_ns), pcm, chunk.rate_hz), arrival_ns
+        )
+        if self._playout.drained_at - arrival_ns > self._max_ahead_ns:
+            self.is_flooded = True
+        return edges
 
     def response_ended(self, response_id: str | None, at_ns: int) -> list[HeardEdge]:
         """Note that a response holds no more audio: its speech ends where its audio ends."""
+        self._open.discard(response_id or "")
         stretch = self._stretch
         if stretch is None:
             return []
@@ -151,31 +185,41 @@ class Ear:
 
     def tick(self, now_ns: int) -> list[HeardEdge]:
         """Note the time; return an end that 350 ms without any audio confirm."""
-        if self._stretch is None or now_ns - self._fifo.drained_at < _END_SILENCE_NS:
+        if self._stretch is None or now_ns - self._playout.drained_at < _END_SILENCE_NS:
             return []
-        return self._close(now_ns)
+        return self._place(self._playout.settle(), now_ns) + self._close(now_ns)
 
     def flush(
         self, at_ns: int, response_id: str | None
     ) -> tuple[list[HeardEdge], FlushFact | None]:
         """Drop all queued audio, and whatever still comes of this response (None: of any so far).
 
-        Returns the end of what was being heard, and what was cut; None if nothing was queued.
-        Edges told of `at_ns` or later are void.
+        Returns the end of what was being heard, and what is lost; None if that is nothing. Edges
+        told of `at_ns` or later are void.
         """
-        self._silenced |= self._begun if response_id is None else {response_id}
+        settled = self._place(self._playout.settle(), at_ns)
+        edges = [edge for edge in settled if edge.heard_ns < at_ns]
         self._let_play(at_ns)
+        expected = self._open if response_id is None else {response_id}
+        if not self._queue and expected <= self._silenced:
+            return edges, None
+        self._silenced |= self._begun if response_id is None else {response_id}
         if not self._queue:
-            return [], None
-        cut = self._queue[0]
+            return edges, FlushFact(None, None)
         self._silenced |= {q.response_id for q in self._queue if q.response_id is not None}
-        item_id, played_ns = self._item
-        played_ns = played_ns if item_id == cut.item_id else 0
-        played_ns += max(at_ns - cut.start_ns, 0)
+        item_id, played_ns = self._queue[0].item_id, self._played_ns(at_ns)
         self._queue.clear()
-        self._fifo.flush(at_ns)
+        self._playout.flush(Instant.exact(at_ns))
         self._stretch = None
-        return self._cut_speech(at_ns), FlushFact(cut.item_id, played_ns // NS_PER_MS)
+        return edges + self._cut_speech(at_ns), FlushFact(item_id, played_ns // NS_PER_MS)
+
+    def _played_ns(self, at_ns: int) -> int:
+        """Return how far into the item at the head of the queue its last heard sample lies."""
+        head = self._queue[0]
+        if at_ns > head.start_ns:
+            return head.begin_ns + at_ns - head.start_ns
+        item_id, heard_ns = self._item
+        return heard_ns if item_id == head.item_id else 0
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -186,37 +230,47 @@ class Ear:
             self._decoder, self._decoding = PcmDecoder(chunk.codec), decoding
         return self._decoder.feed(chunk.data)
 
-    def _enqueue(self, chunk: AudioChunk, n_samples: int, arrival_ns: int) -> int:
-        if chunk.response_id is not None:
-            self._begun.add(chunk.response_id)
-        self._let_play(arrival_ns)
-        start_ns = self._fifo.push(arrival_ns, samples_to_ns(n_samples, chunk.rate_hz))
-        end_ns = self._fifo.drained_at
-        self._queue.append(_Queued(start_ns, end_ns, chunk.item_id, chunk.response_id))
-        if end_ns - arrival_ns > self._max_ahead_ns:
-            self.is_flooded = True
-        return start_ns
+    def _message(self, chunk: AudioChunk, pcm: Pcm) -> _Message:
+        item_id, rate_hz = chunk.item_id, chunk.rate_hz
+        begin_ns = self._received.get(item_id, 0)
+        self._received[item_id] = begin_ns + samples_to_ns(len(pcm), rate_hz)
+        return _Message(pcm, rate_hz, item_id, chunk.response_id, begin_ns)
+
+    def _place(self, pieces: Sequence[Piece[_Message]], now_ns: int) -> list[HeardEdge]:
+        """Queue what the playout has placed; return the edges that it tells."""
+        edges: list[HeardEdge] = []
+        for piece in pieces:
+            message, start_ns = piece.source, piece.start.at
+            pcm = message.pcm[piece.first : piece.first + piece.n]
+            end_ns = start_ns + samples_to_ns(piece.n, message.rate_hz)
+            begin_ns = message.begin_ns + samples_to_ns(piece.first, message.rate_hz)
+            self._queue.append(
+                _Queued(start_ns, end_ns, begin_ns, message.item_id, message.response_id)
+            )
+            edges += self._follow(start_ns, message, now_ns)
+            stretch = self._stretch
+            assert stretch is not None  # noqa: S101 - `_follow` leaves one open
+            edges += self._edges(stretch, stretch.push(start_ns, pcm), now_ns)
+        return edges
 
     def _let_play(self, now_ns: int) -> None:
         """Take out of the queue what has been heard whole by now."""
         while self._queue and self._queue[0].end_ns <= now_ns:
             done = self._queue.popleft()
-            item_id, played_ns = self._item
-            before_ns = played_ns if item_id == done.item_id else 0
-            self._item = (done.item_id, before_ns + done.end_ns - done.start_ns)
+            self._item = (done.item_id, done.begin_ns + done.end_ns - done.start_ns)
 
-    def _follow(self, start_ns: int, chunk: AudioChunk, now_ns: int) -> list[HeardEdge]:
-        """See to it that a stretch is open that `chunk` belongs to."""
+    def _follow(self, start_ns: int, message: _Message, now_ns: int) -> list[HeardEdge]:
+        """See to it that a stretch is open that `message` belongs to."""
         stretch = self._stretch
         edges: list[HeardEdge] = []
         if stretch is not None and not (
-            stretch.rate_hz == chunk.rate_hz
-            and stretch.response_id == chunk.response_id
+            stretch.rate_hz == message.rate_hz
+            and stretch.response_id == message.response_id
             and start_ns - stretch.end_ns < _END_SILENCE_NS
         ):
             edges = self._close(now_ns)
         if self._stretch is None:
-            self._stretch = _Stretch(start_ns, chunk.rate_hz, chunk.response_id, self._gate)
+            self._stretch = _Stretch(start_ns, message.rate_hz, message.response_id, self._gate)
         return edges
 
     def _close(self, now_ns: int) -> list[HeardEdge]:
@@ -258,6 +312,8 @@ class Ear:
         if gate == self._gate:
             return []
         self._gate = gate
+        if self._live is not None:
+            self._live.gate = gate
         return self._close(now_ns)
 
 

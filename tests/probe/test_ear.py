@@ -261,7 +261,8 @@ def test_late_audio_of_a_flushed_response_is_dropped() -> None:
 
 def test_a_flush_names_a_response_before_its_late_audio_even_if_nothing_is_queued() -> None:
     line = Line()
-    assert line.flush(0, "a") is None
+    assert line.flush(0, "a") == FlushFact(None, None)
+    assert line.flush(1, "a") is None
     assert line.send(tone(500), 10, "a").end(600, "a").told == []
 
 
