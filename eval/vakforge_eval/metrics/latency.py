@@ -346,20 +346,7 @@ def endpoint_delay_claimed(view: TurnView) -> MetricValue:
     event = view.anchors.endpoint
     spoken = None
     if event is not None and event.offset_ms is not None:
-        spoken = _spoken(view, event.offset_ms)
+        spoken = view.timeline.spoken(event.offset_ms)
     if spoken is None:
         return Undefined(Reason.NOT_OBSERVABLE)
     return Measured.between(view.anchors.user_end, spoken)
-
-
-def _spoken(view: TurnView, offset_ms: float) -> Instant | None:
-    """Return when the stream's sample at `offset_ms` was spoken, None outside of the stream."""
-    timeline = view.timeline
-    frame_ns, stream = timeline.frame_ns, timeline.stream
-    if not 0 <= offset_ms * 1e6 <= frame_ns * len(stream) or not len(stream):
-        return None
-    offset_ns = round(offset_ms * 1e6)
-    # The sample before the offset is the last one spoken, so a whole frame ends in itself.
-    frame = min(max(0, offset_ns - 1) // frame_ns, len(stream) - 1)
-    sent = Instant.sending(int(stream[frame]["before"]), int(stream[frame]["after"]))
-    return sent.shifted(offset_ns - (frame + 1) * frame_ns)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vakforge_eval.timeline.events import Event
-from vakforge_eval.timeline.instant import Instant, samples_to_ns
+from vakforge_eval.timeline.instant import NS_PER_MS, Instant, samples_to_ns
 from vakforge_eval.timeline.script import Script, ScriptStep, StepKind
 
 __all__ = ["AgentAudio", "CallTimeline", "Capabilities", "Flush", "SentResult", "Utterance"]
@@ -150,3 +150,19 @@ class CallTimeline:
     failure: dict[str, Any] | None = None
     probe: dict[str, Any] = field(default_factory=dict)
     journal: tuple[dict[str, Any], ...] = ()
+
+    def spoken(self, offset_ms: float) -> Instant | None:
+        """Return when the sample at an offset into the user's stream had been spoken.
+
+        It is the microphone model's moment of the end of the sample before it; None for an offset
+        outside of what was sent.
+        """
+        # Compared in ms: a server may name a number that no float can be multiplied to.
+        if not len(self.stream) or not 0 <= offset_ms <= self.frame_ns * len(self.stream) / 1e6:
+            return None
+        offset_ns = round(offset_ms * NS_PER_MS)
+        # The sample before the offset is the last one spoken, so a whole frame ends in itself.
+        frame = min(max(0, offset_ns - 1) // self.frame_ns, len(self.stream) - 1)
+        record = self.stream[frame]
+        sent = Instant.sending(int(record["before"]), int(record["after"]))
+        return sent.shifted(offset_ns - (frame + 1) * self.frame_ns)

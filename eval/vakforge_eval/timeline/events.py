@@ -16,6 +16,7 @@ from vakforge_eval.timeline.instant import Instant
 __all__ = [
     "EVENT_TYPES",
     "AudioChunk",
+    "Claim",
     "Closed",
     "Event",
     "Fault",
@@ -183,6 +184,19 @@ class Usage(Event):
     TYPE: ClassVar[str] = "usage"
     response_id: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim(Event):
+    """What the server says of its own latency: `name` is its word for it, `value_s` in seconds.
+
+    `response_id` is the response that it is said of, None where the server does not tell.
+    """
+
+    TYPE: ClassVar[str] = "claim"
+    name: str = ""
+    value_s: float | None = None
+    response_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
