@@ -47,6 +47,7 @@ SILENCE_AROUND = RATE_HZ * 60 // 1000
 USER_PEAK_DBFS = -4.0
 USER_RMS_DBFS = -20.0
 AGENT_RMS_DBFS = -18.0
+BACKGROUND_RMS_DBFS = -40.0
 AGENT_PAUSE = RATE_HZ * 120 // 1000
 
 Span = tuple[int, int]
@@ -281,6 +282,33 @@ def babble(rng: np.random.Generator, voices: list[Signal]) -> Signal:
     return band(total, 150, 5000) * fade * fade[::-1]
 
 
+def room(rng: np.random.Generator) -> Signal:
+    """Four seconds of hum and hiss that fall by 6 dB an octave; the end leads on to the start."""
+    length = 4 * RATE_HZ
+    hz = np.fft.rfftfreq(length, 1 / RATE_HZ)
+    shape = np.where((hz > 60) & (hz < 9000), 1 / np.maximum(hz, 200), 0)
+    phases = np.exp(2j * np.pi * rng.random(len(hz)))
+    return np.asarray(np.fft.irfft(shape * phases, length))
+
+
+def cafe(rng: np.random.Generator, voices: list[Signal]) -> Signal:
+    """Eight callers across a room, who begin one after the other; the end leads on to the start."""
+    length = 4 * RATE_HZ
+    total = room(rng)
+    total *= 0.3 / rms(total)
+    for place, index in enumerate(rng.permutation(len(voices))[:8]):
+        talk = farther(voices[index])[:length]
+        talk = np.pad(talk, (0, length - len(talk)))
+        total += np.roll(talk / rms(talk), place * length // 8)
+    return total
+
+
+def background_clip(signal: Signal, rms_dbfs: float) -> tuple[Pcm, list[Span]]:
+    """A background without a seam, which is all sound."""
+    pcm = quantise(signal * amplitude(rms_dbfs) / rms(signal))
+    return pcm, [(0, len(pcm))]
+
+
 def farther(signal: Signal) -> Signal:
     """Speech from across the room: dull, with a few early reflections."""
     dull = band(signal, 200, 2800)
@@ -333,6 +361,16 @@ def rendered_facts(entry: Entry, voices: dict[str, Entry]) -> Entry:
     }
 
 
+def synthesised_facts(entry: Entry) -> Entry:
+    """Origin of what was not spoken."""
+    return {
+        "speaker": None,
+        "kind": "rendered",
+        "licence": "Apache-2.0",
+        "source": f"synthesised by this project, recipe {entry['recipe']}",
+    }
+
+
 def make_human(catalogue: Entry) -> None:
     """Cut the human recordings."""
     for name, entry in catalogue["human"].items():
@@ -353,6 +391,7 @@ def make_rendered(catalogue: Entry) -> None:
     makers: dict[str, Callable[[Signal], tuple[Pcm, list[Span]]]] = {
         "en": user_clip,
         "hi": user_clip,
+        "duplex": user_clip,
         "backchannel": user_clip,
         "agent": agent_clip,
     }
@@ -382,13 +421,21 @@ def make_noise(catalogue: Entry) -> None:
         else:
             peak_dbfs, recipe = recipes[entry["recipe"]]
             made = noise_clip(recipe(np.random.Generator(np.random.PCG64(seed))), peak_dbfs)
-            facts = {
-                "speaker": None,
-                "kind": "rendered",
-                "licence": "Apache-2.0",
-                "source": f"synthesised by this project, recipe {entry['recipe']}",
-            }
+            facts = synthesised_facts(entry)
         write(f"noise/{name}", entry, made, facts)
+
+
+def make_background(catalogue: Entry) -> None:
+    """Synthesise what may lie under a whole call."""
+    callers = [soundfile.read(p, dtype="float64")[0] for p in sorted(CLIPS.glob("en/*.flac"))]
+    recipes: dict[str, Callable[[np.random.Generator], Signal]] = {
+        "room": room,
+        "cafe": lambda rng: cafe(rng, callers),
+    }
+    for seed, (name, entry) in enumerate(catalogue["background"].items()):
+        signal = recipes[entry["recipe"]](np.random.Generator(np.random.PCG64(seed)))
+        made = background_clip(signal, BACKGROUND_RMS_DBFS)
+        write(f"background/{name}", entry, made, synthesised_facts(entry))
 
 
 def main() -> None:
@@ -397,6 +444,7 @@ def main() -> None:
     make_human(catalogue)
     make_rendered(catalogue)
     make_noise(catalogue)
+    make_background(catalogue)
 
 
 if __name__ == "__main__":

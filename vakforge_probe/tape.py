@@ -1,4 +1,6 @@
-"""The user's stream: an endless tape of silence onto which clips are laid sample by sample.
+"""The user's stream: an endless tape onto which clips are laid sample by sample.
+
+It is silent, or has a background that goes round and round.
 
 Frame k carries the samples [k*L, (k+1)*L). Which moment a sample stands for is the microphone
 model: a frame leaves when its last sample has been spoken, so sample s is spoken at
@@ -19,12 +21,19 @@ Pcm = npt.NDArray[np.int16]
 
 
 class Tape:
-    """Stream samples at `rate_hz`, cut into frames of `frame_samples`."""
+    """Stream samples at `rate_hz`, cut into frames of `frame_samples`.
 
-    def __init__(self, rate_hz: int, frame_samples: int) -> None:
+    Parameters
+    ----------
+    background
+        One round of what lies under everything, int16; None for silence.
+    """
+
+    def __init__(self, rate_hz: int, frame_samples: int, background: Pcm | None = None) -> None:
         self.rate_hz = rate_hz
         self.frame_samples = frame_samples
         self._silence = bytes(2 * frame_samples)
+        self._background = background
         self._origin_ns = 0
         self._next_frame = 0
         self._laid: list[tuple[int, Pcm]] = []
@@ -60,14 +69,21 @@ class Tape:
         lo = frame * self.frame_samples
         hi = lo + self.frame_samples
         self._next_frame = frame + 1
-        if not self._laid:
+        if not self._laid and self._background is None:
             return self._silence
         playing = [(s, pcm) for s, pcm in self._laid if s < hi]
-        if not playing:
+        if not playing and self._background is None:
             return self._silence
         self._laid = [(s, pcm) for s, pcm in self._laid if s + len(pcm) > hi]
-        mix = np.zeros(self.frame_samples, dtype=np.int32)
+        mix = self._under(lo)
         for start, pcm in playing:
             a, b = max(start, lo), min(start + len(pcm), hi)
             mix[a - lo : b - lo] += pcm[a - start : b - start]
         return np.clip(mix, -32768, 32767).astype("<i2").tobytes()
+
+    def _under(self, start: int) -> npt.NDArray[np.int32]:
+        """Return the frame that begins at stream sample `start`, without clips."""
+        if self._background is None:
+            return np.zeros(self.frame_samples, dtype=np.int32)
+        at = np.arange(start, start + self.frame_samples)
+        return self._background.take(at, mode="wrap").astype(np.int32)

@@ -37,6 +37,16 @@ def test_overlapping_clips_are_summed_and_saturate() -> None:
     assert out[15] == 30000
 
 
+@given(st.integers(1, 3000))
+def test_a_background_goes_round_without_a_gap_under_what_is_laid(length: int) -> None:
+    background = np.arange(1, length + 1, dtype=np.int16)
+    tape = Tape(RATE, L, background)
+    tape.lay(700, np.full(100, 5, dtype=np.int16))
+    expected = np.resize(background, 12 * L)
+    expected[700:800] += 5
+    assert np.array_equal(_frames(tape, 12), expected)
+
+
 def test_position_and_spoken_time_are_inverse_in_the_microphone_model() -> None:
     tape = Tape(RATE, L)
     tape.start(100 * MS)

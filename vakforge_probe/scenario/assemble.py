@@ -14,9 +14,9 @@ import numpy.typing as npt
 from vakforge_eval.timeline.instant import NS_PER_S
 from vakforge_probe.scenario.clips import Clip, ClipLibrary
 from vakforge_probe.scenario.dtmf import tones
-from vakforge_probe.scenario.grammar import DtmfStep, Gap, PlayedStep
+from vakforge_probe.scenario.grammar import Background, DtmfStep, Gap, PlayedStep
 
-__all__ = ["MARGIN_MS", "StepAudio", "assemble", "key_tones"]
+__all__ = ["MARGIN_MS", "StepAudio", "assemble", "background_audio", "key_tones"]
 
 MARGIN_MS = 20
 """Silence kept before and after speech: room for the soft edges that no gate counts as speech."""
@@ -44,6 +44,22 @@ def key_tones(step: DtmfStep, rate_hz: int) -> StepAudio:
     """Return the audio of a `dtmf` step."""
     pcm, spans = tones(step.dtmf, rate_hz)
     return StepAudio(amplified(pcm, step.level), tuple(spans), (), ())
+
+
+def background_audio(background: Background, library: ClipLibrary, rate_hz: int) -> StepAudio:
+    """Return one round of a background: its clip from the first to the last sound.
+
+    Raises
+    ------
+    ConfigError
+        If the clip cannot be used.
+    ValueError
+        If its level would clip.
+    """
+    native = library.get(background.clip)
+    clip = native.at_rate(rate_hz)
+    pcm = amplified(clip.pcm[clip.voiced[0][0] : clip.voiced[-1][1]], background.level)
+    return StepAudio(pcm, ((0, len(pcm)),), (), (native,))
 
 
 def assemble(step: PlayedStep, library: ClipLibrary, rate_hz: int) -> StepAudio:

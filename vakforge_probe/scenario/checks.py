@@ -15,7 +15,12 @@ from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, ns_to_s, samples
 from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, Expectation, StepKind
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.scenario.anchors import AnchorKind
-from vakforge_probe.scenario.assemble import StepAudio, assemble, key_tones
+from vakforge_probe.scenario.assemble import (
+    StepAudio,
+    assemble,
+    background_audio,
+    key_tones,
+)
 from vakforge_probe.scenario.dtmf import tones
 from vakforge_probe.scenario.expect import KINDS_OF
 from vakforge_probe.scenario.grammar import (
@@ -29,7 +34,14 @@ from vakforge_probe.scenario.resolve import Fork, Item, Place, places, resolve
 from vakforge_probe.scenario.yaml_tree import Path
 from vakforge_probe.text import nearest
 
-__all__ = ["check_protocol", "check_scenario", "reply_within", "step_audio", "step_text"]
+__all__ = [
+    "check_protocol",
+    "check_scenario",
+    "reply_within",
+    "scenario_background",
+    "step_audio",
+    "step_text",
+]
 
 MIN_BARGE_IN_NS = 1_500 * NS_PER_MS
 """Shorter ones cannot be told from a backchannel, and end before a stop could be confirmed."""
@@ -53,6 +65,7 @@ def check_scenario(loaded: LoadedScenario) -> None:
     """
     _check_facts(loaded)
     _check_tools(loaded)
+    scenario_background(loaded, _CHECK_RATE_HZ)
     items = resolve(loaded.scenario)
     for place in places(items):
         _check_step(loaded, place)
@@ -99,6 +112,26 @@ def _check_shown(loaded: LoadedScenario, place: Place, can: Capabilities) -> Non
         raise _expect_error(loaded, place, expectation, why)
 
 
+def scenario_background(loaded: LoadedScenario, rate_hz: int) -> StepAudio | None:
+    """Return one round of what lies under the call, or None if nothing does.
+
+    Raises
+    ------
+    ConfigError
+        If the clip cannot be used.
+    """
+    background = loaded.scenario.background
+    if background is None:
+        return None
+    try:
+        return background_audio(background, loaded.library, rate_hz)
+    except ConfigError as error:
+        raise _clip_error(loaded, ("background", "clip"), error) from error
+    except ValueError as error:
+        where: Path = ("background", "level")
+        raise loaded.error(where, str(error), value=background.level) from error
+
+
 def step_audio(loaded: LoadedScenario, place: Place, rate_hz: int) -> StepAudio | None:
     """Return what a step plays, or None if it plays nothing.
 
@@ -115,9 +148,7 @@ def step_audio(loaded: LoadedScenario, place: Place, rate_hz: int) -> StepAudio 
             return key_tones(step, rate_hz)
     except ConfigError as error:
         path = (*place.where, *_clip_key(step, error.value))
-        is_missing = error.message == "no such clip"
-        near = nearest(error.value, loaded.library.ids()) if is_missing else None
-        raise loaded.error(path, error.message, value=error.value, nearest=near) from error
+        raise _clip_error(loaded, path, error) from error
     except ValueError as error:
         level = getattr(step, "level", None)
         raise loaded.error((*place.where, "level"), str(error), value=level) from error
@@ -134,6 +165,12 @@ def step_text(step: PlayedStep, audio: StepAudio) -> str:
     """Return what is said: the step's own text, else that of its clips."""
     said = step.value
     return said if said is not None else " ".join(c.text for c in audio.clips if c.text)
+
+
+def _clip_error(loaded: LoadedScenario, where: Path, error: ConfigError) -> ConfigError:
+    is_missing = error.message == "no such clip"
+    near = nearest(error.value, loaded.library.ids()) if is_missing else None
+    return loaded.error(where, error.message, value=error.value, nearest=near)
 
 
 def _clip_key(step: object, clip_id: object) -> Path:

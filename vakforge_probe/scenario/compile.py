@@ -23,12 +23,14 @@ from vakforge_probe.scenario.assemble import StepAudio
 from vakforge_probe.scenario.checks import (
     check_protocol,
     reply_within,
+    scenario_background,
     step_audio,
     step_text,
 )
 from vakforge_probe.scenario.clips import Clip
 from vakforge_probe.scenario.flow import Act, Choice, Condition, Flow, Node, Way
 from vakforge_probe.scenario.grammar import (
+    Background,
     DtmfStep,
     ExpectTool,
     PauseStep,
@@ -58,6 +60,8 @@ class Compiled:
         Written into the capture; scoring needs nothing else of the scenario.
     pcm
         Audio of each step by index: int16, shape (n_samples,); None for what plays nothing.
+    background
+        One round of what lies under the whole call, int16; None for nothing.
     flow
         What the director walks.
     clips
@@ -68,6 +72,7 @@ class Compiled:
     pcm: tuple[Pcm | None, ...]
     flow: Flow
     clips: tuple[dict[str, str], ...]
+    background: Pcm | None = None
 
     def phase_ns(self, seed: int) -> int:
         """Return where in a frame's duration the stream begins, in ns; the same for one seed.
@@ -93,11 +98,13 @@ def compile_scenario(
     items = resolve(loaded.scenario)
     check_protocol(loaded, items, capabilities)
     audio = {p.index: step_audio(loaded, p, rate_hz) for p in places(items)}
-    clips = {c.id: c for one in audio.values() if one is not None for c in one.clips}
+    background = scenario_background(loaded, rate_hz)
+    heard = [one for one in (*audio.values(), background) if one is not None]
+    clips = {c.id: c for one in heard for c in one.clips}
     steps = [_script_step(loaded, p, audio[p.index]) for p in places(items)]
     flow = _flow(loaded, items, audio, rate_hz, capabilities)
     script = _script(loaded, steps, rate_hz, frame_samples)
-    content_hash = _content_hash(script, flow, clips, _levels(items))
+    content_hash = _content_hash(script, flow, clips, _levels(items), loaded.scenario.background)
     return Compiled(
         script=script.model_copy(update={"content_hash": content_hash}),
         pcm=tuple(None if one is None else one.pcm for one in audio.values()),
@@ -106,6 +113,7 @@ def compile_scenario(
             {"id": c.id, "licence": c.licence, "source": c.source, "sha256": c.sha256}
             for _, c in sorted(clips.items())
         ),
+        background=None if background is None else background.pcm,
     )
 
 
@@ -238,13 +246,21 @@ def _levels(items: tuple[Item, ...]) -> list[float]:
     return [getattr(place.step, "level", 0.0) for place in places(items)]
 
 
-def _content_hash(script: Script, flow: Flow, clips: dict[str, Clip], levels: list[float]) -> str:
+def _content_hash(
+    script: Script,
+    flow: Flow,
+    clips: dict[str, Clip],
+    levels: list[float],
+    background: Background | None,
+) -> str:
     """Return the SHA-256 of all that the target could hear or be told: same stimulus, same hash."""
-    stimulus = {
+    stimulus: dict[str, Any] = {
         "script": script.model_dump(mode="json", exclude=_NO_STIMULUS),
         "flow": asdict(flow),
         "levels": levels,
         "clips": {c.id: c.sha256 for c in clips.values()},
     }
+    if background is not None:
+        stimulus["background"] = background.model_dump(mode="json")
     text = json.dumps(stimulus, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

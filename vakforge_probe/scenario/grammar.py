@@ -44,6 +44,7 @@ from vakforge_probe.text import nearest
 __all__ = [
     "STEP_KEYS",
     "Arm",
+    "Background",
     "BranchStep",
     "Budgets",
     "Entity",
@@ -370,12 +371,21 @@ Step = Annotated[
 Arm.model_rebuild()
 
 
+class Background(Strict):
+    """What lies under the whole call on the user's line: a clip that plays over and over."""
+
+    clip: ClipId
+    level: float = Field(0.0, ge=-60, le=40)
+    """Gain in dB."""
+
+
 class Shared(Strict):
     """What a suite may give as ``defaults`` for all of its scenarios."""
 
     locale: Locale | None = None
     language: Language | None = None
     condition: Literal["studio", "clean", "phone", "noisy"] = "clean"
+    background: Background | None = None
     source: Literal["real", "synthetic", "public"] = "synthetic"
     speaker: Line | None = None
     domain: Line | None = None

@@ -20,9 +20,10 @@ CLIPS = Path(__file__).parents[3] / "scenarios" / "clips"
 SIDECARS = {
     str(path.relative_to(CLIPS).with_suffix("")): path for path in sorted(CLIPS.glob("*/*.json"))
 }
-USER_GROUPS = ("human", "en", "hi", "backchannel", "noise")
+USER_GROUPS = ("human", "en", "hi", "duplex", "backchannel", "noise")
 USER_IDS = [name for name in SIDECARS if name.split("/")[0] in USER_GROUPS]
 SPEECH_IDS = [name for name in USER_IDS if not name.startswith("noise/")]
+BACKGROUND_IDS = [name for name in SIDECARS if name.startswith("background/")]
 AGENT_IDS = [name for name in SIDECARS if name.startswith("agent/")]
 RATE_HZ = 24_000
 WINDOW = 240
@@ -195,7 +196,7 @@ def voiced_s(clip_id: str) -> float:
     return float(spans[-1][1] - spans[0][0]) / RATE_HZ
 
 
-@pytest.mark.parametrize("clip_id", [i for i in SIDECARS if i.endswith("_stop")])
+@pytest.mark.parametrize("clip_id", [i for i in SIDECARS if "_stop" in i])
 def test_barge_in_clips_last_long_enough_to_count(clip_id: str) -> None:
     assert voiced_s(clip_id) >= 1.5
 
@@ -232,7 +233,18 @@ def test_all_clips_together_stay_small() -> None:
     assert sum(path.stat().st_size for path in CLIPS.rglob("*")) < 6_000_000
 
 
-@pytest.mark.parametrize("clip_id", SIDECARS)
+@pytest.mark.parametrize("clip_id", BACKGROUND_IDS)
+def test_a_background_is_even_and_has_no_seam(clip_id: str) -> None:
+    pcm = audio(clip_id)
+    assert sidecar(clip_id)["voiced"] == [[0, len(pcm)]]
+    assert sidecar(clip_id)["level_dbfs"] == pytest.approx(-40.0, abs=0.1)
+    steps = np.abs(np.diff(np.concatenate([pcm, pcm[:1]]).astype(int)))
+    assert steps[-1] <= np.percentile(steps, 99)
+    levels = window_levels(pcm)
+    assert np.percentile(levels, 99) - np.percentile(levels, 1) < 20
+
+
+@pytest.mark.parametrize("clip_id", USER_IDS + AGENT_IDS)
 def test_the_shared_detector_finds_the_same_edges(clip_id: str) -> None:
     gate = gate_for(None)
     assert not isinstance(gate, Undefined)

@@ -185,6 +185,25 @@ def test_level_is_a_gain_in_decibels(compiled: Compile) -> None:
     assert np.abs(soft - plain / 10).max() <= 0.5
 
 
+BACKGROUND = "background: {clip: background/room, level: -6}\n"
+
+
+@pytest.mark.parametrize("rate", [8000, 24_000])
+def test_a_background_is_one_round_at_its_level(compiled: Compile, rate: int) -> None:
+    one = compiled(BACKGROUND + BASE, rate_hz=rate)
+    assert one.background is not None
+    assert len(one.background) == 4 * rate
+    clip = CLIPS.get("background/room").at_rate(rate)
+    assert np.abs(one.background - clip.pcm * 10 ** (-6 / 20)).max() <= 0.5
+    assert [c["id"] for c in one.clips] == ["background/room", "en/booking_request"]
+    assert compiled(BASE).background is None
+
+
+def test_another_background_is_another_stimulus(compiled: Compile) -> None:
+    texts = [BASE, BACKGROUND + BASE, BACKGROUND.replace("-6", "0") + BASE]
+    assert len({compiled(text).script.content_hash for text in texts}) == 3
+
+
 _END_ANCHORED: list[Any] = [
     "  - {say: null, clip: en/booking_request, at: 399 ms after greeting}\n",
     SAY + "  - {say: null, clip: en/booking_name, at: 0.3 s after agent end}\n",
