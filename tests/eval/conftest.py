@@ -76,6 +76,7 @@ class CallBuilder:
         self.failure: dict[str, Any] | None = None
         self.probe: dict[str, Any] = {}
         self.script: dict[str, Any] = {}
+        self.journal: list[dict[str, Any]] = []
 
     def at(self, ms: float, width_ms: float = 0) -> Instant:
         ns = self.origin + round(ms * NS_PER_MS)
@@ -94,8 +95,14 @@ class CallBuilder:
         is_reanchored: bool = False,
         has_back_pressure: bool = False,
         anchor: str = "500 ms after agent end",
+        live: float | None = None,
+        width_ms: float = 0,
+        **of_step: Any,
     ) -> None:
-        """Let the user speak from `start` to `end`, with a scripted pause inside."""
+        """Let the user speak from `start` to `end`, with a scripted pause inside.
+
+        `live` is when the anchor was heard live.
+        """
         step = ScriptStep(
             index=len(self.steps),
             kind=kind,
@@ -103,8 +110,11 @@ class CallBuilder:
             anchor=anchor,
             text=text,
             reply_within_s=reply_within_s,
+            **of_step,
         )
         self.steps.append(step)
+        heard = None if live is None else self.at(live).at
+        self.journal.append({"type": "step", "step": step.index, "anchor": anchor, "live": heard})
         edges = [start, *(pause or ()), end]
         voiced = tuple(
             (self.at(a), self.at(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)
@@ -112,7 +122,7 @@ class CallBuilder:
         self.utterances.append(
             Utterance(
                 step=step,
-                start=self.at(start),
+                start=self.at(start, width_ms),
                 end=self.at(end),
                 voiced=voiced,
                 pauses=((self.at(pause[0]), self.at(pause[1])),) if pause else (),
@@ -220,6 +230,7 @@ class CallBuilder:
             commits=tuple(self.commits),
             failure=self.failure,
             probe=self.probe,
+            journal=tuple(self.journal),
         )
 
     def _stream(self, ended: float) -> npt.NDArray[np.void]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vakforge_eval.metrics import latency, overlap, setup, transport
+from vakforge_eval.metrics import bargein, interruption, latency, overlap, setup, transport
 from vakforge_eval.metrics.hearing import PLAYOUT
 from vakforge_eval.metrics.spec import (
     AS_HEARD,
@@ -12,6 +12,7 @@ from vakforge_eval.metrics.spec import (
     BY_MESSAGE,
     Better,
     CallMetric,
+    EventMetric,
     Group,
     MetricSpec,
     TurnMetric,
@@ -28,6 +29,7 @@ _TALK = (
 )
 _BOUGHT_BY = ("early_rate", "no_reply_rate")
 """Early and missing replies both shorten a p50 at the caller's cost."""
+_SCRIPT = "the script's words and tools, against text and tool calls"
 
 
 def _sliced(spec: MetricSpec) -> MetricSpec:
@@ -125,6 +127,47 @@ def _event_count(function: CallMetric, what: str) -> MetricSpec:
     return _of_call(function, "count", "lower", span, AS_HEARD, "duplex")
 
 
+def _stop(function: TurnMetric, stop: str, detector: str) -> MetricSpec:
+    """Return a time to stop, which an agent that stops for anything would improve."""
+    return MetricSpec(
+        unit="s",
+        better="lower",
+        span=("user_start of a barge-in", stop),
+        detector=detector,
+        group="duplex",
+        on_turn=function,
+        has_competing_end=True,
+        bought_by=("false_interruption",),
+    )
+
+
+def _barge_ins(
+    function: TurnMetric, what: str, better: Better, detector: str = AS_HEARD
+) -> MetricSpec:
+    """Return a share of the barge-ins."""
+    return MetricSpec(
+        unit="rate",
+        better=better,
+        span=(what, "hits / total"),
+        detector=detector,
+        group="duplex",
+        on_turn=function,
+    )
+
+
+def _events(function: EventMetric, what: str, *bought_by: str) -> MetricSpec:
+    """Return a share of the utterances that open no turn."""
+    return MetricSpec(
+        unit="rate",
+        better="lower",
+        span=(what, "hits / total"),
+        detector=AS_HEARD,
+        group="duplex",
+        on_event=function,
+        bought_by=bought_by,
+    )
+
+
 _LATENCY = (
     _sliced(_first(latency.ttft, "first text token of the reply", BY_MESSAGE)),
     replace(_sliced(_first(latency.ttfa, f"{_MESSAGE} of the reply", BY_MESSAGE)), has_anchor=True),
@@ -172,7 +215,7 @@ _SETUP = (
 _TURNS = (
     _share(setup.early_rate, "turns with a reply before user_end"),
     _share(setup.no_reply_rate, "turns without a reply in time"),
-    _share(setup.invalid_turns, "turns that the probe spoilt"),
+    replace(_share(setup.invalid_turns, "turns that the probe spoilt"), is_of_probe=True),
     _share(setup.failed_calls, "calls that failed"),
 )
 
@@ -234,6 +277,50 @@ _SELF = (
     ),
 )
 
+_STOPS = (
+    _stop(bargein.stop_reaction, "first message that tells of the interruption", BY_MESSAGE),
+    _stop(bargein.stop_network, "last audible sample of the response, by arrival", BY_ARRIVAL),
+    _sliced(_stop(bargein.stop_heard, "silence of the agent, as heard", AS_HEARD)),
+    replace(
+        _first(interruption.interruption_response, f"{_AUDIBLE} of the reply, as heard", AS_HEARD),
+        span=("user_end of a barge-in", f"{_AUDIBLE} of the reply, as heard"),
+        group="duplex",
+    ),
+    _barge_ins(bargein.missed_interruption, "agent still heard 1.0 s after user_end", "lower"),
+    _barge_ins(
+        interruption.relevant_reply, "replies to what was said, of those checked", "higher", _SCRIPT
+    ),
+    _detail(_barge_ins(bargein.void_barge_ins, "barge-ins that met no speech for sure", "lower")),
+)
+
+_DISTURBANCES = (
+    _events(
+        interruption.false_interruption,
+        "backchannels that stopped the agent within 1.0 s",
+        "missed_interruption",
+    ),
+    _events(
+        interruption.false_interruption_noise,
+        "noises that stopped the agent within 1.0 s",
+        "missed_interruption",
+    ),
+    _events(
+        interruption.false_interruption_side_talk,
+        "words to others that stopped the agent within 1.0 s",
+        "missed_interruption",
+    ),
+    _events(interruption.false_alarm, "shams after which the agent seems to have stopped"),
+    MetricSpec(
+        unit="s",
+        better="lower",
+        span=("silence within 1.0 s of a disturbance", "the same response goes on"),
+        detector=AS_HEARD,
+        group="duplex",
+        on_event=interruption.stutter_gap,
+    ),
+    _detail(_events(interruption.void_events, "events that met no speech that goes on for sure")),
+)
+
 _FLOOR = (
     _talk(overlap.overlap_rate, "both talk / total time"),
     _detail(_talk(overlap.overlap_share_of_speech, "both talk / anybody talks")),
@@ -253,7 +340,16 @@ _FLOOR = (
     _detail(_event_count(overlap.agent_interruptions, "replies begun before user_end")),
 )
 
-METRICS: tuple[MetricSpec, ...] = (*_LATENCY, *_SETUP, *_TURNS, *_FLOOR, *_TRANSPORT, *_SELF)
+METRICS: tuple[MetricSpec, ...] = (
+    *_LATENCY,
+    *_SETUP,
+    *_TURNS,
+    *_STOPS,
+    *_DISTURBANCES,
+    *_FLOOR,
+    *_TRANSPORT,
+    *_SELF,
+)
 
 
 def definitions() -> dict[str, str]:

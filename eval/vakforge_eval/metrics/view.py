@@ -8,6 +8,7 @@ from functools import cached_property
 
 from vakforge_eval.metrics.anchors import Anchors, find_anchors
 from vakforge_eval.metrics.hearing import Hearing, hear
+from vakforge_eval.metrics.reaction import MISSED_NS, Fate, Reaction, find_reaction
 from vakforge_eval.metrics.turns import Turn, Turns, find_turns
 from vakforge_eval.timeline.call import CallTimeline, Utterance
 from vakforge_eval.timeline.instant import NS_PER_MS, Instant, ns_to_s
@@ -68,6 +69,13 @@ class TurnView:
         """The call's timeline."""
         return self.call.timeline
 
+    @cached_property
+    def reaction(self) -> Reaction | None:
+        """What the agent did when the turn interrupted it; None if it is no barge-in."""
+        if self.turn.kind is not StepKind.BARGE_IN:
+            return None
+        return find_reaction(self.call, self.turn.utterances[0])
+
     @property
     def watched_until(self) -> int:
         """Until when (ns) a reply was waited for: budget, next turn or end of watching."""
@@ -118,6 +126,23 @@ class TurnView:
             return self.is_open or (self.is_cut_short and self.anchors.answer is None)
         return self.is_cut_short
 
+    @cached_property
+    def is_missed_interruption(self) -> bool | Undefined | None:
+        """Whether the agent was still heard 1.0 s after the interrupting words, not having stopped.
+
+        Undefined where that is not known, None where the turn is no barge-in.
+        """
+        if self.reaction is None:
+            return None
+        if not self.timeline.capabilities.barge_in:
+            return Undefined(Reason.HALF_DUPLEX)
+        gate = self.call.hearing.gate
+        if isinstance(gate, Undefined):
+            return gate
+        if self.reaction.void is not None:
+            return Undefined(self.reaction.void)
+        return self.reaction.is_missed(self.turn.end.shifted(MISSED_NS))
+
     @property
     def is_unheard(self) -> bool:
         """Whether audio of a reply came and none of it was audible."""
@@ -142,10 +167,27 @@ class TurnView:
             return Undefined(Reason.NOT_AUDIBLE)
         return Censored(self.watched_s)
 
+    @property
+    def reply_text(self) -> str:
+        """Text of the turn's reply, whether it was heard or not."""
+        turn, responses = self.turn, self.call.hearing.responses
+        names = dict.fromkeys(
+            [s.response_id for s in turn.reply] + [r.response_id for r in turn.unheard]
+        )
+        spoken = (
+            "".join(
+                text.text
+                for text in responses[name].texts
+                if name is not None or turn.start.at <= text.at.at < turn.closes
+            ).strip()
+            for name in names
+        )
+        return " ".join(text for text in spoken if text)
+
     @cached_property
     def flags(self) -> tuple[Flag, ...]:
         """The turn's marks, in the order of their names."""
-        first = self.turn.first_reply
+        first, reaction = self.turn.first_reply, self.reaction
         found = {
             **_spoilt(self.turn.utterances, self._instants),
             Flag.CALL_FAILED: self.is_failed,
@@ -153,9 +195,12 @@ class TurnView:
             Flag.PREMATURE_ENDPOINT: any(h.is_premature for h in self.turn.segments),
             Flag.NO_REPLY: self._is_no_reply(),
             Flag.NOT_AUDIBLE: self.is_unheard,
-            Flag.SOFT_EDGE: any(s.has_soft_edge for s in self.turn.reply),
+            Flag.SOFT_EDGE: any(s.has_soft_edge for s in self.turn.reply)
+            or (reaction is not None and reaction.has_soft_edge),
             Flag.VAD_DISAGREES: first is not None and first.segment.is_witnessed is False,
             Flag.ENDPOINTING_MANUAL: self._is_committed_by_hand(),
+            Flag.VOID: reaction is not None and reaction.void is not None,
+            Flag.MISSED_INTERRUPTION: self.is_missed_interruption is True,
         }
         return _those_set(found)
 
@@ -166,6 +211,8 @@ class TurnView:
         yield from self.anchors.instants()
         for segment in self.turn.reply:
             yield from (segment.start.when, segment.end.when)
+        if self.reaction is not None:
+            yield from self.reaction.instants()
 
     def _is_no_reply(self) -> bool:
         """Whether the agent had its time and did not use it.
@@ -208,9 +255,22 @@ class EventView:
         return self.utterance.kind
 
     @cached_property
+    def reaction(self) -> Reaction:
+        """What the agent did when it met the event."""
+        return find_reaction(self.call, self.utterance)
+
+    @cached_property
     def flags(self) -> tuple[Flag, ...]:
         """The event's marks, in the order of their names."""
-        return _those_set(_spoilt((self.utterance,), (self.utterance.start,)))
+        reaction = self.reaction
+        instants = (self.utterance.start, *reaction.instants())
+        found = {
+            **_spoilt((self.utterance,), instants),
+            Flag.SOFT_EDGE: reaction.has_soft_edge,
+            Flag.VOID: reaction.void is not None,
+            Flag.STUTTER: reaction.fate is Fate.STUTTERED,
+        }
+        return _those_set(found)
 
 
 def _spoilt(utterances: Iterable[Utterance], instants: Iterable[Instant]) -> dict[Flag, bool]:
