@@ -14,8 +14,8 @@ from vakforge_eval.timeline.instant import Instant, ns_to_s
 from vakforge_probe.agent.clips import NOISE_GROUP
 from vakforge_probe.agent.ears import Utterance
 from vakforge_probe.agent.heard import Heard
-from vakforge_probe.agent.marks import Account, Mark, Pick
-from vakforge_probe.agent.overlaps import Reaction, reaction_to, shared_time, voices
+from vakforge_probe.agent.marks import Account, Mark
+from vakforge_probe.agent.overlaps import Reaction, Track, shared_time
 from vakforge_probe.agent.tape import Tape
 
 __all__ = ["Closing", "Turn", "models"]
@@ -53,32 +53,25 @@ class Closing:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the truth of every turn, of every utterance, and of the whole call."""
-        tracks: list[tuple[Heard, Pick]]
-        tracks = [(self._account.play(pick), pick) for pick in (_lo, _at, _hi)]
+        tracks = [Track(self._account, pick) for pick in (_lo, _at, _hi)]
         reactions = {u.start: self._reactions(u, tracks) for u in self.utterances}
         for turn in self.turns:
             user_end, _ = self._tape.spoken_end(turn.user_end)
-            marks = [
-                self._account.marks(turn.tags, pick(user_end), heard, pick)
-                for heard, pick in tracks
-            ]
+            marks = [track.marks(turn.tags, user_end) for track in tracks]
             began = reactions.get(turn.utterances[0].start) if turn.utterances else None
             yield self._turn_truth(turn, marks, began)
         for utterance in self.utterances:
             yield self._event_truth(utterance, reactions[utterance.start])
         yield from self._heard(*tracks)
         if self._tape.started is not None:
-            yield self._shared(tracks[1][0])
+            yield self._shared(tracks[1].heard)
 
-    def _reactions(self, utterance: Utterance, tracks: list[tuple[Heard, Pick]]) -> list[Reaction]:
+    def _reactions(self, utterance: Utterance, tracks: list[Track]) -> list[Reaction]:
         onset, _ = self._tape.spoken_start(utterance.start)
         later = (t.utterances[0].start for t in self.turns if t.utterances)
         after = min((start for start in later if start > utterance.start), default=None)
         until = None if after is None else self._tape.spoken_start(after)[0].at
-        return [
-            reaction_to(utterance.start, pick(onset), until, self._account, heard, pick)
-            for heard, pick in tracks
-        ]
+        return [track.reaction(utterance.start, onset, until) for track in tracks]
 
     def _turn_truth(
         self, turn: Turn, marks: list[dict[str, Mark | None]], began: list[Reaction] | None
@@ -138,9 +131,9 @@ class Closing:
             "frame_start": _from(frame_start, stops),
         }
 
-    def _heard(self, *tracks: tuple[Heard, Pick]) -> Iterator[dict[str, Any]]:
+    def _heard(self, *tracks: Track) -> Iterator[dict[str, Any]]:
         """Yield when each response was heard, by which a moment without the caller is judged."""
-        told = [{v.response: v for v in voices(self._account, heard)} for heard, _ in tracks]
+        told = [{v.response: v for v in track.voices} for track in tracks]
         for tag, voice in told[1].items():
             others = [t[tag].spans if tag in t else () for t in told]
             if len({len(spans) for spans in others}) > 1:

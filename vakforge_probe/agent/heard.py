@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from vakforge_eval.timeline.instant import NS_PER_MS, samples_to_ns
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, samples_to_ns
 from vakforge_probe.agent.player import AudioSent, Piece, Playout
 
 __all__ = ["JOIN_NS", "Heard", "Span", "Stretch", "joined", "voiced_parts"]
@@ -17,12 +17,17 @@ Span = tuple[int, int]
 
 
 class Stretch(NamedTuple):
-    """An audible stretch of one response as heard: its first sample, its first and last message."""
+    """An audible stretch of one response as heard, from `start` to `end` (ns).
+
+    `sample` is its first sample and `until` where it ends, both in the response; `first` and `last`
+    are the messages that hold them.
+    """
 
     start: int
     end: int
     tag: str
     sample: int
+    until: int
     first: AudioSent
     last: AudioSent
 
@@ -71,14 +76,17 @@ class Heard:
         sent = piece.sent
         for a, b in voiced_parts(self._voiced.get(tag, ()), piece.first, sent.first + sent.n):
             start = piece.start + samples_to_ns(a - piece.first, self._rate)
-            end = min(piece.stop, piece.start + samples_to_ns(b - piece.first, self._rate))
+            end = piece.start + samples_to_ns(b - piece.first, self._rate)
+            if end > piece.stop:
+                end = piece.stop
+                b = a + (end - start) * self._rate // NS_PER_S
             if start >= end:
                 continue
             self.sounds.append((start, end))
             known = self.stretches.setdefault(tag, [])
-            stretch = Stretch(start, end, tag, a, sent, sent)
+            stretch = Stretch(start, end, tag, a, b, sent, sent)
             if known and start - known[-1].end < JOIN_NS:
-                stretch = known.pop()._replace(end=end, last=sent)
+                stretch = known.pop()._replace(end=end, until=b, last=sent)
             known.append(stretch)
 
     def of(self, tags: Iterable[str]) -> list[Stretch]:

@@ -62,6 +62,8 @@ class Account:
         Whether the client is taken to have a live player.
     steps
         Audio messages, and what told clients to drop what they hold.
+    by_tag
+        The audio messages of each response.
     texts
         First text message of each response.
     voiced
@@ -73,9 +75,15 @@ class Account:
     rate_hz: int
     is_live: bool = False
     steps: list[AudioSent | FlushSent] = field(default_factory=list)
+    by_tag: dict[str | None, list[AudioSent]] = field(default_factory=dict)
     texts: dict[str, TextSent] = field(default_factory=dict)
     voiced: dict[str, tuple[Span, ...]] = field(default_factory=dict)
     endings: dict[str, Ending] = field(default_factory=dict)
+
+    def add(self, sent: AudioSent) -> None:
+        """Append an audio message."""
+        self.steps.append(sent)
+        self.by_tag.setdefault(sent.tag, []).append(sent)
 
     def player(self) -> Playout:
         """Return a player of the client's kind."""
@@ -96,7 +104,8 @@ class Account:
 
     def sent(self, tags: Sequence[str]) -> list[AudioSent]:
         """Return the audio messages of the responses `tags`."""
-        return [s for s in self.steps if isinstance(s, AudioSent) and s.tag in tags]
+        found = (sent for tag in dict.fromkeys(tags) for sent in self.by_tag.get(tag, ()))
+        return sorted(found, key=lambda sent: sent.at.at)
 
     def marks(
         self, tags: Sequence[str], user_end: int, heard: Heard, pick: Pick
@@ -140,7 +149,7 @@ class Account:
 
     def last_sent(self, tag: str) -> tuple[AudioSent, int] | None:
         """Return the message with the last audible sample that was sent of `tag`, and its end."""
-        for sent in reversed(self.sent([tag])):
+        for sent in reversed(self.by_tag.get(tag, [])):
             parts = voiced_parts(self.voiced.get(tag, ()), sent.first, sent.first + sent.n)
             if parts:
                 return sent, parts[-1][1]

@@ -7,8 +7,9 @@ Definitions are those of the metrics of the same names:
 ``stop_heard``     to the end of the last that was heard of it
 ``natural_end``    to the end of the last that was heard of a response that ended by itself
 
-The first three exist only where the caller's words stopped the response, the last one only where
-nothing did. Neither: it talked on, and something else ended it, or the call was over.
+The first three exist only where the caller's words stopped the response: it was cancelled because
+of them, or a flush because of them took voice away. The last one exists only where it completed and
+all of its voice was heard. Neither: it talked on, and was ended by something else or not at all.
 
 What a background utterance did is told by what was heard: silence that begins within 1.0 s of the
 onset is `stuttered` when the same response goes on within 3.0 s, `ended` when it was over anyway,
@@ -22,21 +23,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from vakforge_eval.timeline.instant import NS_PER_S
-from vakforge_probe.agent.heard import Heard, Span, joined
-from vakforge_probe.agent.marks import Account, Mark, Pick
+from vakforge_eval.timeline.instant import NS_PER_S, Instant
+from vakforge_probe.agent.heard import Span, Stretch, joined
+from vakforge_probe.agent.marks import Account, Ending, Mark, Pick
+from vakforge_probe.agent.player import FlushSent
 
 __all__ = [
     "Outcome",
     "Reaction",
     "Shared",
+    "Track",
     "Voice",
     "outcome_at",
-    "reaction_to",
     "shared_time",
-    "voices",
 ]
 
+MARKS = ("stop_reaction", "stop_network", "stop_heard", "natural_end")
 WINDOW_NS = NS_PER_S
 RESUME_NS = 3 * NS_PER_S
 WORD_GAP_NS = NS_PER_S // 5
@@ -78,15 +80,77 @@ class Reaction(NamedTuple):
     marks: dict[str, Mark | None]
 
 
-def voices(account: Account, heard: Heard) -> list[Voice]:
-    """Return all responses that were heard."""
-    out = []
-    for tag, stretches in heard.stretches.items():
-        ending = account.endings.get(tag)
+class Track:
+    """An account as one reading of its stamps plays it.
+
+    Attributes
+    ----------
+    heard
+        What sounded.
+    voices
+        All responses that were heard.
+    """
+
+    def __init__(self, account: Account, pick: Pick) -> None:
+        self.account, self.pick = account, pick
+        self.heard = account.play(pick)
+        self.voices = [self._voice(tag, known) for tag, known in self.heard.stretches.items()]
+
+    def _voice(self, tag: str, known: Sequence[Stretch]) -> Voice:
+        ending = self.account.endings.get(tag)
         is_whole = ending is not None and ending.status == "completed"
-        spans = tuple((s.start, s.end) for s in stretches)
-        out.append(Voice(tag, spans, is_whole and tag not in heard.player.cut, ending is None))
-    return out
+        spans = tuple((s.start, s.end) for s in known)
+        return Voice(tag, spans, is_whole and not self.has_lost(tag), ending is None)
+
+    def has_lost(self, tag: str) -> bool:
+        """Whether something audible of a heard response was sent and never heard."""
+        last = self.account.last_sent(tag)
+        return last is not None and self.heard.stretches[tag][-1].until < last[1]
+
+    def marks(self, tags: Sequence[str], user_end: Instant) -> dict[str, Mark | None]:
+        """Return the marks of a turn that ended at `user_end`; None what did not happen."""
+        return self.account.marks(tags, self.pick(user_end), self.heard, self.pick)
+
+    def reaction(self, onset_sample: int, onset: Instant, until: int | None) -> Reaction:
+        """Return what followed the caller's onset.
+
+        Parameters
+        ----------
+        onset_sample, onset
+            Where in the caller's stream it is, and when it was spoken.
+        until
+            Onset of the caller's next turn (ns); None when there is none.
+        """
+        at = self.pick(onset)
+        stretch = self.heard.at(at)
+        marks: dict[str, Mark | None] = dict.fromkeys(MARKS)
+        if stretch is None:
+            return Reaction(None, Outcome.SILENT, None, marks)
+        tag, last = stretch.tag, self.heard.stretches[stretch.tag][-1]
+        late = last.last.late_ns
+        told = self._told(tag, onset_sample)
+        if told is not None:
+            sent = self.account.last_sent(tag)
+            marks["stop_reaction"] = told
+            marks["stop_network"] = sent and self.account.arrived(*sent, self.pick)
+            marks["stop_heard"] = Mark(last.end, max(late, told.late_ns))
+        elif any(v.response == tag and v.is_whole for v in self.voices):
+            marks["natural_end"] = Mark(last.end, late)
+        outcome, gap = outcome_at(self.voices, at, until)
+        edges = None if gap is None else (Mark(gap[0], late), Mark(gap[1], late))
+        return Reaction(tag, outcome, edges, marks)
+
+    def _told(self, tag: str, onset: int) -> Mark | None:
+        """Return the first message by which the words at `onset` stopped `tag`, if they did."""
+        told: list[FlushSent | Ending] = []
+        cut, ending = self.heard.player.cut.get(tag), self.account.endings.get(tag)
+        if ending is not None and ending.status == "cancelled" and ending.onset == onset:
+            told.append(ending)
+        elif cut is None or cut.onset != onset or not self.has_lost(tag):
+            return None
+        # One that had nothing left to take tells of the interruption too.
+        told += [f for f in self.account.steps if isinstance(f, FlushSent) and f.onset == onset]
+        return min(Mark(self.pick(message.at), message.late_ns) for message in told)
 
 
 def outcome_at(
@@ -108,11 +172,17 @@ def outcome_at(
     voice, _, silence = next(found, (None, 0, 0))
     if voice is None:
         return Outcome.SILENT, None
+    gap: Span | None = None
+    resumed: int | None = None
+    for start, end in (span for span in voice.spans if span[1] > silence):
+        if silence > onset + WINDOW_NS:
+            break
+        resumed = start
+        if start - silence > RESUME_NS:
+            break
+        gap, silence, resumed = gap or (silence, start), end, None
     if silence > onset + WINDOW_NS:
-        return Outcome.HELD, None
-    resumed = min((a for a, _ in voice.spans if a >= silence), default=None)
-    if resumed is not None and resumed - silence <= RESUME_NS:
-        return Outcome.STUTTERED, (silence, resumed)
+        return (Outcome.STUTTERED if gap else Outcome.HELD), gap
     if resumed is None and voice.is_open:
         return None, None
     if resumed is None and voice.is_whole:
@@ -120,52 +190,6 @@ def outcome_at(
     later = (v.spans[0][0] for v in known if v is not voice)
     is_restart = any(silence <= start and (until is None or start < until) for start in later)
     return (Outcome.RESTARTED if is_restart else Outcome.STOPPED), None
-
-
-def reaction_to(
-    onset_sample: int, onset: int, until: int | None, account: Account, heard: Heard, pick: Pick
-) -> Reaction:
-    """Return what followed the caller's onset on one track.
-
-    Parameters
-    ----------
-    onset_sample, onset
-        Where in the caller's stream it is, and when it was spoken (ns).
-    until
-        Onset of the caller's next turn (ns); None when there is none.
-    """
-    stretch = heard.at(onset)
-    none: dict[str, Mark | None] = dict.fromkeys(
-        ("stop_reaction", "stop_network", "stop_heard", "natural_end")
-    )
-    if stretch is None:
-        return Reaction(None, Outcome.SILENT, None, none)
-    tag, last = stretch.tag, heard.stretches[stretch.tag][-1]
-    known = voices(account, heard)
-    outcome, gap = outcome_at(known, onset, until)
-    late = last.last.late_ns
-    marks = dict(none)
-    told = _told(tag, onset_sample, account, heard, pick)
-    if told is not None:
-        sent = account.last_sent(tag)
-        marks["stop_reaction"] = told
-        marks["stop_network"] = None if sent is None else account.arrived(*sent, pick)
-        marks["stop_heard"] = Mark(last.end, max(late, told.late_ns))
-    elif next(v for v in known if v.response == tag).is_whole:
-        marks["natural_end"] = Mark(last.end, late)
-    edges = None if gap is None else (Mark(gap[0], late), Mark(gap[1], late))
-    return Reaction(tag, outcome, edges, marks)
-
-
-def _told(tag: str, onset: int, account: Account, heard: Heard, pick: Pick) -> Mark | None:
-    """Return the first message by which the words at `onset` stopped `tag`."""
-    found = []
-    flush, ending = heard.player.cut.get(tag), account.endings.get(tag)
-    if flush is not None and flush.onset == onset:
-        found.append(Mark(pick(flush.at), flush.late_ns))
-    if ending is not None and ending.status == "cancelled" and ending.onset == onset:
-        found.append(Mark(pick(ending.at), ending.late_ns))
-    return min(found, default=None)
 
 
 class Shared(NamedTuple):

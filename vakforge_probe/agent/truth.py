@@ -67,7 +67,7 @@ class Ledger:
 
     def audio(self, sent: AudioSent) -> None:
         """Note an audio message that was sent."""
-        self._account.steps.append(sent)
+        self._account.add(sent)
         self._live.push(sent, sent.at.at)
         self._note(
             {
