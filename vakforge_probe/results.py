@@ -14,7 +14,7 @@ from vakforge_eval.capture.format import INDEX
 from vakforge_eval.metrics.registry import METRICS
 from vakforge_eval.report.build import make_report
 from vakforge_eval.scoring.captures import score_captures
-from vakforge_eval.scoring.cells import rates_by_cluster, sample_of
+from vakforge_eval.scoring.cells import pooled_rate, sample_of
 from vakforge_eval.scoring.scores import CallScore, ScoreSet, TurnScore
 from vakforge_eval.stats.percentiles import percentile
 from vakforge_eval.timeline.values import (
@@ -241,9 +241,10 @@ def _one(scores: ScoreSet, outcome: CallOutcome) -> CallResult:
 def _statistic(scores: ScoreSet, name: str, percent: int) -> float:
     _require(name, _SPECS, "metric")
     what = f"p{percent} of {name}"
-    if any(name in call.rates for call in scores.calls):
-        return _number(sum(rates_by_cluster(scores, name).values(), Rate(0, 0)), what)
-    return _number(percentile(sample_of(scores, _SPECS[name]).values, percent).value, what)
+    sample = sample_of(scores, _SPECS[name])
+    if _SPECS[name].is_share:
+        return _number(pooled_rate(sample), what)
+    return _number(percentile(sample.values, percent).value, what)
 
 
 def _number(value: MetricValue | Rate, what: str) -> float:

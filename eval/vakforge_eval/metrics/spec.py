@@ -66,6 +66,12 @@ class MetricSpec:
         Whether the summary shows it; else only the section of its group does.
     is_sliced
         Whether breakdowns and samples show it.
+    is_of_probe
+        Whether it tells of the probe itself: no change of it is one of the target.
+    table
+        Title of the table that shows it, for a group that has several.
+    control
+        Name of the share that would be counted if nothing had happened, to be read beside it.
     has_anchor
         Whether the protocol decides where it stops: what stops elsewhere is not compared.
     """
@@ -84,6 +90,9 @@ class MetricSpec:
     bought_by: tuple[str, ...] = ()
     is_headline: bool = True
     is_sliced: bool = False
+    is_of_probe: bool = False
+    table: str = ""
+    control: str | None = None
     has_anchor: bool = False
 
     def __post_init__(self) -> None:
@@ -112,6 +121,11 @@ class MetricSpec:
     def name(self) -> str:
         """The metric's name everywhere."""
         return self.compute.__name__
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a `Rate`, pooled over a system, and no sample of values."""
+        return self.unit == "rate"
 
     @property
     def definition(self) -> str:

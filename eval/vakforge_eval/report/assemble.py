@@ -7,12 +7,12 @@ from itertools import zip_longest
 from typing import Any
 
 from vakforge_eval import __version__
-from vakforge_eval.metrics.hearing import DETECTOR, PLAYOUT
+from vakforge_eval.metrics.hearing import DETECTOR
 from vakforge_eval.report import phrases
 from vakforge_eval.report.document import N_SAMPLES, build_document
 from vakforge_eval.scoring.compare import breakdowns, pairs, summarise
 from vakforge_eval.scoring.rows import call_rows, turn_rows
-from vakforge_eval.scoring.scores import ScoreSet, TurnScore
+from vakforge_eval.scoring.scores import ScoreSet, TurnScore, playout_text
 from vakforge_eval.timeline.values import Measured
 
 __all__ = ["measurement_verdict", "report_document", "sample_rows"]
@@ -27,16 +27,17 @@ _MAX_CPU_SHARE = 0.7
 def measurement_verdict(sets: Sequence[ScoreSet]) -> dict[str, Any]:
     """Return ``{"status", "reasons"}``: whether the probe measured well enough.
 
-    "indeterminate" if more than 5 % of a system's turns were spoilt by the probe or it used more
-    than 70 % of its core in a call; "invalid" if no turn is left.
+    "indeterminate" if more than 5 % of a system's turns or of its background utterances were
+    spoilt by the probe, or it used more than 70 % of its core in a call; "invalid" if none is left.
     """
     reasons, is_invalid = [], False
     for scores in sets:
-        spoilt = sum(not turn.valid for turn in scores.turns)
-        if spoilt > _MAX_INVALID * len(scores.turns):
-            share = phrases.rate({"hits": spoilt, "total": len(scores.turns)})
-            reasons.append(f"{scores.system}: the probe spoilt {share} of the turns")
-            is_invalid |= spoilt == len(scores.turns)
+        for what, found in (("turns", scores.turns), ("background utterances", scores.events)):
+            spoilt = sum(not score.valid for score in found)
+            if spoilt > _MAX_INVALID * len(found):
+                share = phrases.rate({"hits": spoilt, "total": len(found)})
+                reasons.append(f"{scores.system}: the probe spoilt {share} of the {what}")
+                is_invalid |= spoilt == len(found) and what == "turns"
         shares = [call.values.get("cpu_share") for call in scores.calls]
         most = max((v.value for v in shares if isinstance(v, Measured)), default=0.0)
         if most > _MAX_CPU_SHARE:
@@ -60,7 +61,7 @@ def _answer(turn: TurnScore, excerpt: Excerpt | None) -> dict[str, Any]:
         "call": turn.call,
         "text": turn.agent_text or None,
         "flags": [flag.value for flag in turn.flags],
-        "metrics": {name: value.to_json() for name, value in turn.metrics.items()},
+        "metrics": {n: v.to_json() for n, v in {**turn.metrics, **turn.rates}.items()},
     }
 
 
@@ -129,7 +130,7 @@ def report_document(
         [row for scores in sets for row in call_rows(scores)],
         {
             "detector": DETECTOR,
-            "playout": PLAYOUT,
+            "playout": playout_text(*sets),
             **provenance,
             "scripts": dict(sorted(scripts.items())),
             "versions": versions,

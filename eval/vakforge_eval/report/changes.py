@@ -21,7 +21,6 @@ NOT_YET = {
 _TOP = 5
 _SMALL_S = 0.1
 """A share of less than this says nothing: 0.5 ms on 1 ms is no change of 50 % to a caller."""
-_ABOUT_THE_PROBE = "invalid_turns"
 
 
 def breakdown_sections(breakdowns: Sequence[Row]) -> list[dict[str, Any]]:
@@ -43,29 +42,19 @@ def breakdown_sections(breakdowns: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _is_bought(summary: Sequence[Row], systems: Sequence[str]) -> bool:
-    """Whether more replies of a slice came early or not at all: then a lower time is no gain."""
-    for row in summary:
-        if row["metric"] in ("early_rate", "no_reply_rate"):
-            base, tuned = (central(row["systems"].get(name)) for name in systems)
-            if tuned is not None and tuned > (base or 0):
-                return True
-    return False
-
-
-def _movement(
-    row: Row, by: str, value: str, systems: Sequence[str], *, is_bought: bool
-) -> dict[str, Any] | None:
+def _movement(row: Row, by: str, value: str, systems: Sequence[str]) -> dict[str, Any] | None:
     """Return a slice's change in one metric with its size, or None if it proves nothing."""
     delta, cells = row.get("delta"), [row["systems"].get(name) for name in systems]
     if row["better"] is None or row.get("resolution") == "below resolution":
+        return None
+    if row.get("of_probe"):
         return None
     before = central(cells[0])
     if not delta or not isinstance(before, int | float):
         return None
     is_gain = (delta < 0) == (row["better"] == "lower")
     is_rate = "hits" in (cells[0] or {})
-    if is_gain and is_bought and not is_rate:
+    if is_gain and row.get("bought"):
         return None
     return {
         "by": by,
@@ -131,8 +120,8 @@ def find_changes(sections: Sequence[Row], systems: Sequence[str]) -> dict[str, A
     """Return ``{"improvements", "regressions", "reason"}``, five slices each at most.
 
     Left out are slices that hold every turn (their dimension has one value), changes below the
-    resolution of the measurement, gains bought with early or missing replies, and metrics
-    without a better direction.
+    resolution of the measurement, gains that were bought (with early or missing replies, say),
+    and metrics without a better direction or of the probe itself.
     """
     if len(systems) < 2:
         return {"improvements": [], "regressions": [], "reason": "no baseline: not a comparison"}
@@ -141,10 +130,8 @@ def find_changes(sections: Sequence[Row], systems: Sequence[str]) -> dict[str, A
         movement
         for section in parts
         for part in section["slices"]
-        for is_bought in (_is_bought(part["summary"], systems),)
         for row in part["summary"]
-        if row["metric"] != _ABOUT_THE_PROBE
-        and (movement := _movement(row, section["by"], part["value"], systems, is_bought=is_bought))
+        if (movement := _movement(row, section["by"], part["value"], systems))
     ]
     reason = None
     if not any(section["slices"] for section in sections):

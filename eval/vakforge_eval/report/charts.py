@@ -13,6 +13,7 @@ from typing import Any
 
 from vakforge_eval.report import phrases
 from vakforge_eval.report.safe import cut
+from vakforge_eval.timeline.values import Reason
 
 __all__ = [
     "Dot",
@@ -31,6 +32,8 @@ Row = Mapping[str, Any]
 WIDTH = 1080.0
 _LEFT, _RIGHT = 170.0, 990.0
 _EARLY_X, _LATE_X = 124.0, 1050.0
+_BESIDE = {"early": _EARLY_X, "censored": _LATE_X}
+"""Where the kinds of dots lie that have no place on the scale."""
 _ROW_HEIGHT, _AXIS_HEIGHT, _TOP = 54.0, 22.0, 10.0
 _DOT_PITCH, _DOT_STEP, _STACK = 7.0, 6.0, 5
 _TEXT_CELLS = 40
@@ -39,7 +42,9 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One turn: measured (on the scale), early (left of it) or censored (right of it).
+    """One turn or event: measured (on the scale), early (left of it) or censored (right of it).
+
+    Where something else may end the wait, a censored one is "open": on the scale, at its bound.
 
     Early is a turn that was answered before the user had ended. A negative value of any other
     turn (an endpoint that the server claims too soon) is a measured one.
@@ -122,7 +127,7 @@ class _Point:
     title: str
 
 
-def _point(row: Row, metric: str) -> _Point | None:
+def _point(row: Row, metric: str, *, has_competing_end: bool) -> _Point | None:
     """Return a turn's or call's point, or None where it has no number or was spoilt."""
     value = row.get("metrics", {}).get(metric)
     is_spoilt = "turn" in row and not row["valid"]
@@ -132,7 +137,10 @@ def _point(row: Row, metric: str) -> _Point | None:
     where = f"{cut(str(row.get('scenario') or row['call']), 60)}{turn}"
     title = f"{where}: {phrases.metric_value(value, 's')}"
     if "censored" in value:
-        return _Point(value["censored"], 0.0, 0.0, "censored", title)
+        bound = value["censored"]
+        if has_competing_end:
+            return _Point(bound, bound, bound, "open", title)
+        return _Point(bound, 0.0, 0.0, "censored", title)
     if "value" not in value or "hits" in value:
         return None
     number = value["value"]
@@ -194,9 +202,7 @@ def _place(points: Sequence[_Point], y: float, axis: _Axis) -> list[Dot]:
     taken: Counter[tuple[str, int]] = Counter()
     dots = []
     for point in sorted(points, key=lambda p: (p.kind, p.value, p.title)):
-        x = axis.x_of(point.value)
-        if point.kind != "measured":
-            x = _EARLY_X if point.kind == "early" else _LATE_X
+        x = _BESIDE.get(point.kind, axis.x_of(point.value))
         slot = (point.kind, round(x / _DOT_PITCH))
         height = _stack(taken[slot])
         taken[slot] += 1
@@ -224,10 +230,17 @@ def _counts(points: Sequence[_Point], n_rows: int) -> str:
         ("measured", "measured"),
         ("early", "early"),
         ("censored", "never came"),
+        ("open", "censored"),
     )
     parts = [f"{kinds[kind]} {word}" for kind, word in words if kinds[kind] or kind == "measured"]
     missing = n_rows - len(points)
     return ", ".join([*parts, *([f"{missing} without a number"] if missing else [])])
+
+
+def _is_meant(row: Row, metric: str) -> bool:
+    """Whether a metric has a meaning for a turn, event or call."""
+    value = row.get("metrics", {}).get(metric)
+    return value is not None and value.get("undefined") != Reason.NOT_APPLICABLE.value
 
 
 def distribution(
@@ -235,19 +248,20 @@ def distribution(
 ) -> Strip | None:
     """Return a time metric's distribution, or None if no turn or call has a point.
 
-    Turns that the probe spoilt are left out; early ones and those that never came have their own
-    places at the edges, outside the scale.
+    Turns that the probe spoilt and those that the metric does not apply to are left out; early ones
+    and those that never came have their own places at the edges, outside the scale.
     """
     metric = row["metric"]
-    holders = [item for item in (*turns, *calls) if metric in item.get("metrics", {})]
+    holders = [item for item in (*turns, *calls) if _is_meant(item, metric)]
     by_system = {name: [h for h in holders if h["system"] == name] for name in systems}
+    ends = bool(row.get("competing_end"))
     points = {
-        name: [p for holder in held if (p := _point(holder, metric))]
+        name: [p for holder in held if (p := _point(holder, metric, has_competing_end=ends))]
         for name, held in by_system.items()
     }
     if not any(points.values()):
         return None
-    axis = _axis_of([p for found in points.values() for p in found if p.kind == "measured"])
+    axis = _axis_of([p for found in points.values() for p in found if p.kind not in _BESIDE])
     roles = ("tuned",) if len(systems) == 1 else ("base", "tuned")
     rows = []
     for i, (name, role) in enumerate(zip(systems, roles, strict=True)):

@@ -9,12 +9,14 @@ from typing import Any
 
 from vakforge_eval.report.changes import breakdown_sections, find_changes
 from vakforge_eval.report.judgement import is_measured, judge
+from vakforge_eval.report.outcomes import count_expectations, count_outcomes, is_event
 from vakforge_eval.report.safe import clean_text, clean_tree
 from vakforge_eval.timeline.values import Flag
 
 __all__ = ["N_SAMPLES", "SCHEMA_VERSION", "build_document"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: `turns` holds background utterances too, and what the agent's speech came to."""
 
 Row = Mapping[str, Any]
 
@@ -33,8 +35,8 @@ def _status(
     reasons = list(given.get("reasons", []))
     measured = any(is_measured(cell) for row in summary for cell in row["systems"].values())
     # That a call failed or was never answered is a number too, but none to be green about.
-    if turns:
-        measured &= any(map(_is_answered, turns))
+    if said := [turn for turn in turns if not is_event(turn)]:
+        measured &= any(map(_is_answered, said))
     elif calls:
         measured &= not all(call.get("failure") for call in calls)
     return {"status": given["status"] if measured else "nothing_measured", "reasons": reasons}
@@ -42,11 +44,13 @@ def _status(
 
 def _is_answered(turn: Row) -> bool:
     return _UNANSWERED.isdisjoint(turn["flags"]) and any(
-        "value" in value for value in turn["metrics"].values()
+        "value" in value and "hits" not in value for value in turn["metrics"].values()
     )
 
 
-def _banners(status: Row, systems: Sequence[str], calls: Sequence[Row]) -> list[dict[str, Any]]:
+def _banners(
+    status: Row, systems: Sequence[str], calls: Sequence[Row], outcomes: Sequence[Row]
+) -> list[dict[str, Any]]:
     banners = []
     texts = {
         "nothing_measured": "Nothing was measured: no turn of any call gave a number.",
@@ -62,11 +66,23 @@ def _banners(status: Row, systems: Sequence[str], calls: Sequence[Row]) -> list[
         reasons = sorted(Counter(_failure_words(call) for call in failures).items())
         words = [f"{words} ({n} ×)" if n > 1 else words for words, n in reasons]
         banners.append({"kind": "failed_calls", "text": text, "reasons": words})
+    if void := [item for item in outcomes if item["n_void"]]:
+        n = sum(item["n_void"] for item in void)
+        text = f"{n} of {_n_events(outcomes)} interruptions met no speech, so they show nothing."
+        words = [
+            f"{item['system']}: {item['n_void']} of {item['n']} {item['kind'].replace('_', ' ')}"
+            for item in void
+        ]
+        banners.append({"kind": "void", "text": text, "reasons": words})
     if len(systems) < 2:
         banners.append(
             {"kind": "no_baseline", "text": "no baseline: not a comparison", "reasons": []}
         )
     return banners
+
+
+def _n_events(outcomes: Sequence[Row]) -> int:
+    return sum(item["n"] for item in outcomes)
 
 
 def _failure_words(call: Row) -> str:
@@ -147,7 +163,8 @@ def build_document(
         One row a metric, as `scoring.compare.summarise` gives it: metric, unit, better,
         definition, start, stop, group, ``systems`` name -> cell, delta, delta_ci, arrow, …
     turns
-        One row a turn and system: system, call, scenario, turn, kind, valid, flags, metrics.
+        One row a turn, or background utterance, and system: system, call, scenario, turn, step,
+        kind, valid, flags, metrics, outcome, relevance, expectations.
     calls
         One row a call: system, call, and optionally scenario, valid, failure, metrics, facts.
     provenance
@@ -179,17 +196,20 @@ def build_document(
         for part in breakdowns
     ]
     sections = breakdown_sections(sliced)
+    outcomes = count_outcomes(turns, systems)
     document: dict[str, Any] = clean_tree(
         {
             "schema_version": SCHEMA_VERSION,
             "systems": list(systems),
             "verdict": status,
-            "banners": _banners(status, systems, calls),
+            "banners": _banners(status, systems, calls, outcomes),
             "summary": judged,
             "changes": find_changes(sections, systems),
             "breakdowns": sections,
             "hardware": {name: (hardware or {}).get(name) for name in systems},
             "excluded": _excluded(turns, systems),
+            "outcomes": outcomes,
+            "expectations": count_expectations(turns, systems),
             "turns": list(turns),
             "calls": list(calls),
             "samples": [_sample(sample, systems) for sample in samples[:N_SAMPLES]],

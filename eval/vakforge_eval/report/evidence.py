@@ -14,25 +14,27 @@ __all__ = ["provenance_section", "sample_section"]
 
 Row = Mapping[str, Any]
 
-_SAMPLE_METRICS = ("ttfa", "ttfa_heard", "total_response")
 
-
-def _answer(name: str, answer: Row | None, duration: float) -> Answer:
+def _answer(name: str, answer: Row | None, duration: float, units: Mapping[str, str]) -> Answer:
     if answer is None:
         return Answer(name, "no answer for this turn", None, "", None)
-    shown = [m for m in _SAMPLE_METRICS if m in answer["metrics"]] or list(answer["metrics"])[:3]
-    facts = [f"{m} {phrases.metric_value(answer['metrics'][m], 's')}" for m in shown]
+    metrics = answer["metrics"]
+    facts = [
+        f"{name} {phrases.metric_value(metrics[name], unit)}"
+        for name, unit in units.items()
+        if "undefined" not in metrics.get(name, {"undefined": ""})
+    ]
     flags = [phrases.reason(flag) for flag in answer["flags"]]
     text = answer["text"] or "no text"
     picture = lanes(answer["timeline"], duration)
     return Answer(name, text, answer["audio"], " · ".join([*facts, *flags]), picture)
 
 
-def _sample(sample: Row, systems: Sequence[str]) -> Sample:
+def _sample(sample: Row, systems: Sequence[str], units: Mapping[str, str]) -> Sample:
     # One scale for both systems, so that their lanes can be compared by eye.
     timelines = [a["timeline"] for a in sample["answers"].values() if a["timeline"]]
     duration = max((t["duration"] for t in timelines), default=0.0)
-    answers = [_answer(name, sample["answers"].get(name), duration) for name in systems]
+    answers = [_answer(name, sample["answers"].get(name), duration, units) for name in systems]
     kind = f" ({phrases.reason(sample['kind'])})" if sample["kind"] else ""
     return Sample(
         title=f"{sample['scenario']}, turn {sample['turn']}{kind}",
@@ -57,7 +59,9 @@ def sample_section(document: Row) -> Section:
         notes.append(
             Note("Audio: not rendered in this report; the captures hold every sent and heard byte.")
         )
-    return Section("samples", "Samples", [*notes, *(_sample(s, systems) for s in samples)])
+    units = {row["metric"]: row["unit"] for row in document["summary"] if row.get("sliced")}
+    shown = [_sample(sample, systems, units) for sample in samples]
+    return Section("samples", "Samples", [*notes, *shown])
 
 
 _PROVENANCE = (

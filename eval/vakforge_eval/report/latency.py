@@ -1,4 +1,4 @@
-"""Layout of section 4: latency, its spread, hardware, transport and the probe itself."""
+"""Layout of section 4: latency and its spread, duplex, hardware, transport, the probe itself."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vakforge_eval.report import phrases
-from vakforge_eval.report.charts import distribution
-from vakforge_eval.report.page import (
-    Block,
-    Cell,
-    Column,
-    Note,
-    Section,
-    StripBlock,
-    Table,
-)
+from vakforge_eval.report.duplex import duplex_blocks
+from vakforge_eval.report.page import Block, Cell, Column, Note, Section, Table
 from vakforge_eval.report.sections import is_apart, is_shown
 from vakforge_eval.report.settings import flat
+from vakforge_eval.report.statistics import VALUE_COLUMNS, statistic_cell, strips, value_rows
 
 __all__ = ["latency_section"]
 
 Row = Mapping[str, Any]
+
+_COUNTS = ("n_early", "n_no_reply", "n_invalid")
 
 
 def _is_latency(row: Row) -> bool:
@@ -30,59 +25,17 @@ def _is_latency(row: Row) -> bool:
     return row.get("group", "latency") == "latency" and is_shown(row)
 
 
-def _statistic(cell: Row, name: str, unit: str) -> Cell:
-    label = cell.get("p95_label", "p95")
-    bound = cell.get("bound") if name == "p50" else cell.get("p95_bound")
-    ends = phrases.interval(cell.get(f"{name}_ci"), unit)
-    is_max = name == "p95" and label == "max" and cell.get("n")
-    badges = (("max", "max"),) if is_max else ()
-    text = phrases.stat(cell.get(name), unit, bound)
-    return Cell(text, "" if ends == phrases.NONE else ends, badges)
-
-
-def _without(cell: Row) -> str:
-    """Return how many turns or calls have no number, by reason."""
-    counts = cell.get("undefined") or {}
-    return ", ".join(f"{phrases.reason(name)} {n}" for name, n in counts.items()) or phrases.NONE
-
-
-def _latency_rows(row: Row, systems: Sequence[str]) -> list[tuple[Cell, ...]]:
-    rows = []
-    for i, name in enumerate(systems):
-        cell = row["systems"].get(name)
-        if cell is None:
-            continue
-        counts = ("n", "clusters", "n_early", "n_no_reply", "n_invalid")
-        rows.append(
-            (
-                Cell(row["metric"] if i == 0 else ""),
-                Cell(name),
-                _statistic(cell, "p50", row["unit"]),
-                _statistic(cell, "p95", row["unit"]),
-                *(Cell(str(cell.get(count, phrases.NONE))) for count in counts),
-                Cell(_without(cell)),
-                Cell(str(cell.get("ci_method") or phrases.NONE)),
-            )
-        )
-    return rows
-
-
 def _latency_table(document: Row) -> Block:
     rows = [
         cells
         for row in document["summary"]
         if _is_latency(row)
-        for cells in _latency_rows(row, document["systems"])
+        for cells in value_rows(row, document["systems"], _COUNTS, "ci_method")
     ]
     if not rows:
         return Note("No latency metric has a number.")
     columns = (
-        Column("metric", "name"),
-        Column("system"),
-        Column("p50", "number"),
-        Column("p95", "number"),
-        Column("n", "number"),
-        Column("clusters", "number"),
+        *VALUE_COLUMNS,
         Column("early", "number"),
         Column("no reply", "number"),
         Column("invalid", "number"),
@@ -95,21 +48,6 @@ def _latency_table(document: Row) -> Block:
         "Early replies are counted but are in no percentile; a reply that never came stays in n."
     )
     return Table("Latency", columns, rows, note)
-
-
-def _strips(document: Row) -> list[Block]:
-    blocks: list[Block] = []
-    for row in document["summary"]:
-        if not _is_latency(row) or row["unit"] != "s":
-            continue
-        ends = (row.get("start"), row.get("stop"))
-        caption = " → ".join(str(end) for end in ends if end)
-        strip = distribution(
-            row, document["turns"], document["calls"], document["systems"], caption
-        )
-        if strip:
-            blocks.append(StripBlock(strip))
-    return blocks
 
 
 def _hardware_table(document: Row) -> Table:
@@ -129,7 +67,7 @@ def _apart_rows(row: Row, systems: Sequence[str]) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
     for i, name in enumerate(systems):
         cell, unit = row["systems"].get(name) or {}, row["unit"]
-        middle, tail = Cell(phrases.stat(cell.get("p50"), unit)), _statistic(cell, "p95", unit)
+        middle, tail = Cell(phrases.stat(cell.get("p50"), unit)), statistic_cell(cell, "p95", unit)
         if "hits" in cell:
             middle, tail = Cell(phrases.rate(cell)), Cell(phrases.NONE)
         n = str(cell.get("total", cell.get("n", phrases.NONE)))
@@ -207,7 +145,8 @@ def latency_section(document: Row) -> Section:
         "Latency",
         [
             _latency_table(document),
-            *_strips(document),
+            *strips(document, filter(_is_latency, document["summary"])),
+            *duplex_blocks(document),
             _hardware_table(document),
             _transport_table(document),
             _facts_table(document),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vakforge_eval.report import phrases
 from vakforge_eval.report.evidence import provenance_section, sample_section
 from vakforge_eval.report.latency import latency_section
+from vakforge_eval.report.outcomes import is_event
 from vakforge_eval.report.page import Page
 from vakforge_eval.report.sections import breakdown_section, change_section, summary_section
 
@@ -17,15 +19,31 @@ Row = Mapping[str, Any]
 
 def _facts(document: Row) -> tuple[tuple[str, str], ...]:
     turns, calls = document["turns"], document["calls"]
-    n_valid = sum(1 for turn in turns if turn["valid"])
     scenarios = {turn["scenario"] for turn in turns}
+    events = [turn for turn in turns if is_event(turn)]
+    told = ((name, text) for name, text in _duplex_facts(document, events) if text)
     return (
         ("systems", " → ".join(document["systems"])),
         ("verdict", document["verdict"]["status"].replace("_", " ")),
         ("calls", str(len(calls))),
-        ("turns", f"{n_valid} valid of {len(turns)}"),
+        ("turns", _valid_text([turn for turn in turns if not is_event(turn)])),
+        *told,
         ("scenarios", str(len(scenarios))),
     )
+
+
+def _duplex_facts(document: Row, events: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """Return facts that only some runs have; an empty text is none."""
+    counts = document["expectations"][document["systems"][-1]]
+    judged = [f"{n} {phrases.reason(name)}" for name, n in counts.items() if n]
+    return (
+        ("background utterances", _valid_text(events) if events else ""),
+        ("expectations", ", ".join(judged)),
+    )
+
+
+def _valid_text(rows: Sequence[Row]) -> str:
+    return f"{sum(1 for row in rows if row['valid'])} valid of {len(rows)}"
 
 
 def lay_out(document: Row) -> Page:

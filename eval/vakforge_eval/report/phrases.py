@@ -9,12 +9,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vakforge_eval.stats.survival import KAPLAN_MEIER
+
 __all__ = [
     "NONE",
     "error",
     "interval",
     "limits",
     "metric_value",
+    "percentile",
     "quantity",
     "rate",
     "reason",
@@ -164,6 +167,19 @@ def stat(value: Any, unit: str, bound: Sequence[float | None] | None = None) -> 
     if "censored" in value:
         return f"> {quantity(value['censored'], unit)}"
     return f"{NONE} ({reason(value['undefined'])})"
+
+
+def percentile(cell: Mapping[str, Any], name: str, unit: str) -> str:
+    """Return a cell's "p50" or "p95" in words, with its error bound.
+
+    A curve of Kaplan-Meier that ends before the percentile says from where on it lies.
+    """
+    value = cell.get(name)
+    bound = cell.get("bound" if name == "p50" else f"{name}_bound")
+    text = stat(value, unit, bound)
+    is_curve = cell.get("percentile_method") == KAPLAN_MEIER
+    is_open = isinstance(value, Mapping) and "censored" in value
+    return f"not reached ({text})" if is_curve and is_open else text
 
 
 def metric_value(obj: Mapping[str, Any] | None, unit: str) -> str:

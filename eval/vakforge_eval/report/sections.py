@@ -30,11 +30,8 @@ Row = Mapping[str, Any]
 
 _ARROWS = {"lower": {"better": "▼", "worse": "▲"}, "higher": {"better": "▲", "worse": "▼"}}
 _APART = frozenset({"transport", "self"})
-_DETAILS = frozenset({"tool_wait", "rtf_inverse", "endpoint_delay_claimed"})
-_DETAIL_PREFIX = "setup_"
-"""Parts or other forms of a row that is in the summary; they are in section 4."""
-# The specification's own latency metrics, and the one a caller feels.
-_SPECIFIED = ("ttft", "ttfa", "ttfa_heard", "total_response")
+_N_SLICED = 4
+"""So many metrics a slice shows where none of those meant for it has a number."""
 
 
 def is_apart(row: Row) -> bool:
@@ -43,9 +40,8 @@ def is_apart(row: Row) -> bool:
 
 
 def is_headline(row: Row) -> bool:
-    """Whether a row belongs into the summary."""
-    name = row["metric"]
-    return not (is_apart(row) or name in _DETAILS or name.startswith(_DETAIL_PREFIX))
+    """Whether a row belongs into the summary; parts and other forms of one are in section 4."""
+    return row.get("headline", True) and not is_apart(row)
 
 
 def is_shown(row: Row) -> bool:
@@ -59,7 +55,7 @@ def value_text(cell: Row | None, unit: str) -> str:
         return phrases.NONE
     if "hits" in cell:
         return phrases.rate(cell)
-    return phrases.stat(cell.get("p50"), unit, cell.get("bound"))
+    return phrases.percentile(cell, "p50", unit)
 
 
 def change_cell(row: Row) -> Cell:
@@ -237,10 +233,9 @@ def _sentence(text: str) -> str:
 
 
 def _shown(summary: Sequence[Row]) -> list[Row]:
-    """Return the rows that a breakdown shows: the specification's metrics, else the first four."""
-    by_name = {row["metric"]: row for row in summary if is_headline(row) and is_shown(row)}
-    chosen = [by_name[name] for name in _SPECIFIED if name in by_name]
-    return chosen or list(by_name.values())[: len(_SPECIFIED)]
+    """Return the rows that a breakdown shows: those declared for it, else the first four."""
+    rows = [row for row in summary if is_headline(row) and is_shown(row)]
+    return [row for row in rows if row.get("sliced")] or rows[:_N_SLICED]
 
 
 def _breakdown_table(part: Row, systems: Sequence[str]) -> Table:

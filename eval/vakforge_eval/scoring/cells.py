@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
 from vakforge_eval.metrics.spec import MetricSpec
 from vakforge_eval.scoring.scores import ScoreSet
 from vakforge_eval.stats.intervals import Ends, percentile_interval
-from vakforge_eval.stats.percentiles import LOW_N, Percentile, percentile, tail_label
+from vakforge_eval.stats.percentiles import (
+    LOW_N,
+    Percentile,
+    percentile,
+    percentile_method,
+    tail_label,
+)
 from vakforge_eval.stats.rates import rate_interval, rate_method
 from vakforge_eval.stats.values import Values
 from vakforge_eval.timeline.values import (
@@ -27,8 +33,8 @@ from vakforge_eval.timeline.values import (
 __all__ = [
     "MetricSample",
     "ends_to_json",
+    "pooled_rate",
     "rate_cell",
-    "rates_by_cluster",
     "sample_of",
     "value_cell",
 ]
@@ -36,9 +42,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MetricSample:
-    """What one system gave for one metric; `n_*` count turns and are 0 for a call's metric."""
+    """What one system gave for one metric.
+
+    `rates` are the sums of a share over each cluster; `n_*` count turns or events and are 0 for a
+    call's metric.
+    """
 
     values: Values
+    rates: dict[str, Rate]
     undefined: dict[str, int]
     n_early: int = 0
     n_no_reply: int = 0
@@ -46,33 +57,47 @@ class MetricSample:
 
 
 def sample_of(scores: ScoreSet, spec: MetricSpec) -> MetricSample:
-    """Return the values of `spec` in `scores`; spoilt turns are left out and counted."""
+    """Return what `scores` hold of `spec`; spoilt turns and events are left out and counted."""
     if spec.scope == "call":
-        return _sample((call.cluster, call.values.get(spec.name)) for call in scores.calls)
+        return _sample(spec, ((c.cluster, c.values.get(spec.name), c.rates) for c in scores.calls))
+    if spec.scope == "event":
+        whole = [event for event in scores.events if event.valid]
+        sample = _sample(spec, ((e.cluster, e.values.get(spec.name), e.rates) for e in whole))
+        return replace(sample, n_invalid=len(scores.events) - len(whole))
     valid = [turn for turn in scores.turns if turn.valid]
-    values = [(turn, turn.metrics.get(spec.name)) for turn in valid]
-    left_out = [spec.is_early(value, turn.flags) for turn, value in values]
+    early = [spec.is_early(turn.metrics.get(spec.name), turn.flags) for turn in valid]
     sample = _sample(
-        (turn.cluster, value)
-        for (turn, value), is_early in zip(values, left_out, strict=True)
-        if not is_early
+        spec,
+        (
+            (turn.cluster, turn.metrics.get(spec.name), turn.rates)
+            for turn, is_early in zip(valid, early, strict=True)
+            if not is_early
+        ),
     )
-    early = (
-        Flag.EARLY in turn.flags or is_early for turn, is_early in zip(valid, left_out, strict=True)
+    is_or_was_early = (
+        Flag.EARLY in turn.flags or is_early for turn, is_early in zip(valid, early, strict=True)
     )
-    return MetricSample(
-        sample.values,
-        sample.undefined,
-        n_early=sum(early),
+    return replace(
+        sample,
+        n_early=sum(is_or_was_early),
         n_no_reply=sum(Flag.NO_REPLY in turn.flags for turn in valid),
         n_invalid=len(scores.turns) - len(valid),
     )
 
 
-def _sample(items: Iterable[tuple[str, MetricValue | None]]) -> MetricSample:
-    known = [(cluster, value) for cluster, value in items if value is not None]
+def _sample(
+    spec: MetricSpec, items: Iterable[tuple[str, MetricValue | None, Mapping[str, Rate]]]
+) -> MetricSample:
+    known: list[tuple[str, MetricValue]] = []
+    rates: dict[str, Rate] = {}
+    for cluster, value, shares in items:
+        if value is not None:
+            known.append((cluster, value))
+        if spec.name in shares:
+            rates[cluster] = rates.get(cluster, Rate(0, 0)) + shares[spec.name]
     reasons = Counter(v.reason.value for _, v in known if isinstance(v, Undefined))
-    return MetricSample(Values.of(known), dict(sorted(reasons.items())))
+    values = Values.of(known, has_competing_end=spec.has_competing_end)
+    return MetricSample(values, rates, dict(sorted(reasons.items())))
 
 
 def value_cell(sample: MetricSample) -> dict[str, Any]:
@@ -86,6 +111,7 @@ def value_cell(sample: MetricSample) -> dict[str, Any]:
         "n_early": sample.n_early,
         "n_no_reply": sample.n_no_reply,
         "n_invalid": sample.n_invalid,
+        "n_censored": values.n_censored,
         "undefined": sample.undefined,
         "p50": _statistic(median, sample.undefined),
         "p50_ci": ends_to_json(median_ci.ends),
@@ -97,6 +123,7 @@ def value_cell(sample: MetricSample) -> dict[str, Any]:
         "p95_label": tail_label(len(values)),
         "bound": _bound(median),
         "p95_bound": _bound(tail),
+        "percentile_method": percentile_method(values),
         "ci_method": median_ci.method,
         "low_n": len(values) < LOW_N,
     }
@@ -122,22 +149,20 @@ def ends_to_json(ends: Ends | Sequence[float] | None) -> list[float | None] | No
     return None if ends is None else [None if e is None else round(e, 9) for e in ends]
 
 
-def rates_by_cluster(scores: ScoreSet, name: str) -> dict[str, Rate]:
-    """Return the sums of a share's rates over each cluster."""
-    found: dict[str, Rate] = {}
-    for call in scores.calls:
-        if name in call.rates:
-            found[call.cluster] = found.get(call.cluster, Rate(0, 0)) + call.rates[name]
-    return found
-
-
-def rate_cell(rates: dict[str, Rate]) -> dict[str, Any]:
-    """Return hits, total and value of the pooled share, with its interval."""
-    pooled = sum(rates.values(), Rate(0, 0))
+def rate_cell(sample: MetricSample) -> dict[str, Any]:
+    """Return hits, total and value of the pooled share, its interval, and what is in no share."""
+    pooled = pooled_rate(sample)
     return {
         **pooled.to_json(),
-        "clusters": sum(rate.total > 0 for rate in rates.values()),
+        "clusters": sum(rate.total > 0 for rate in sample.rates.values()),
+        "n_invalid": sample.n_invalid,
+        "undefined": sample.undefined,
         "ci": ends_to_json(rate_interval(pooled)),
         "ci_method": rate_method(pooled),
         "low_n": pooled.total < LOW_N,
     }
+
+
+def pooled_rate(sample: MetricSample) -> Rate:
+    """Return a share over all clusters."""
+    return sum(sample.rates.values(), Rate(0, 0))

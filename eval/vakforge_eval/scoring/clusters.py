@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from vakforge_eval.scoring.scores import CallScore, ScoreSet, TurnScore
+from vakforge_eval.scoring.scores import CallScore, EventScore, ScoreSet, TurnScore
 
 __all__ = ["clustered"]
 
@@ -27,7 +27,7 @@ def clustered(*sets: ScoreSet) -> tuple[ScoreSet, ...]:
                 scenarios[call.speaker].add(call.scenario)
     several = {speaker for speaker, names in scenarios.items() if len(names) > 1}
 
-    def name(score: TurnScore | CallScore) -> str:
+    def name(score: TurnScore | CallScore | EventScore) -> str:
         if score.speaker in several and score.slices.get("source") != _SYNTHETIC:
             return f"speaker {score.speaker}"
         return score.conversation
@@ -37,6 +37,7 @@ def clustered(*sets: ScoreSet) -> tuple[ScoreSet, ...]:
             scores,
             turns=tuple(replace(t, cluster=name(t)) for t in scores.turns),
             calls=tuple(replace(c, cluster=name(c)) for c in scores.calls),
+            events=tuple(replace(e, cluster=name(e)) for e in scores.events),
         )
         for scores in sets
     )

@@ -2,8 +2,9 @@
 
 A change is told three ways: `delta` of the two p50 (or shares), `delta_bound`, its worst-case
 measurement error, and `delta_ci`, its 95 % interval over clusters that both systems share. A change
-whose bound holds 0 is "below resolution". "better" needs all three, and that neither early nor
-missing replies became more frequent: both shorten a p50 at the caller's cost.
+whose bound holds 0 is "below resolution". "better" needs all three, and that nothing rose which the
+metric may have been bought with (`MetricSpec.bought_by`): early and missing replies shorten a p50
+at the caller's cost, and so does an agent that stops for every sound.
 """
 
 from __future__ import annotations
@@ -13,29 +14,28 @@ from typing import Any
 
 import numpy as np
 
+from vakforge_eval.metrics.hearing import PLAYOUT
 from vakforge_eval.metrics.registry import METRICS
 from vakforge_eval.metrics.spec import MetricSpec
 from vakforge_eval.scoring.cells import (
     MetricSample,
     ends_to_json,
+    pooled_rate,
     rate_cell,
-    rates_by_cluster,
     sample_of,
     value_cell,
 )
 from vakforge_eval.scoring.clusters import clustered
-from vakforge_eval.scoring.scores import CallScore, ScoreSet, TurnScore
+from vakforge_eval.scoring.scores import CallScore, EventScore, ScoreSet, TurnScore, playout_text
 from vakforge_eval.stats.intervals import Interval, delta_interval, rate_delta_interval
 from vakforge_eval.stats.percentiles import Percentile, nearest_rank, percentile
 from vakforge_eval.stats.values import Values
-from vakforge_eval.timeline.values import Censored, Measured, Rate
+from vakforge_eval.timeline.values import Censored, Measured
 
 __all__ = ["DIMENSIONS", "DefinitionMismatch", "breakdowns", "pairs", "summarise"]
 
 DIMENSIONS = ("scenario", "locale", "condition", "language", "source")
 """What turns are sliced by, in the order in which it is printed."""
-
-_BOUGHT = (("early_rate", "early replies rose"), ("no_reply_rate", "missing replies rose"))
 
 
 class DefinitionMismatch(ValueError):
@@ -61,11 +61,12 @@ def summarise(base: ScoreSet | None, tuned: ScoreSet) -> list[dict[str, Any]]:
 
 
 def breakdowns(base: ScoreSet | None, tuned: ScoreSet) -> list[dict[str, Any]]:
-    """Return the latency and turn rows of each slice: ``{"by", "value", "summary"}``.
+    """Return the latency, turn and duplex rows of each slice: ``{"by", "value", "summary"}``.
 
     Slices are scenario, locale, condition, language and source; clusters stay those of the whole.
     """
-    specs = [spec for spec in METRICS if spec.scope == "turn" or spec.group == "turns"]
+    groups = ("turns", "duplex")
+    specs = [spec for spec in METRICS if spec.scope != "call" or spec.group in groups]
     sets = [tuned] if base is None else [base, tuned]
     out = []
     for by in DIMENSIONS:
@@ -76,7 +77,7 @@ def breakdowns(base: ScoreSet | None, tuned: ScoreSet) -> list[dict[str, Any]]:
     return out
 
 
-def _is_in(by: str, value: str) -> Callable[[TurnScore | CallScore], bool]:
+def _is_in(by: str, value: str) -> Callable[[TurnScore | CallScore | EventScore], bool]:
     return lambda score: score.slices.get(by) == value
 
 
@@ -104,10 +105,11 @@ def _rows(
         raise ValueError(f"both systems are called {base.system!r}")
     base, tuned = clustered(base, tuned)
     rows = [_row(spec, base, tuned) for spec in specs]
-    bought = _bought(base, tuned)
+    rose = _rose(base, tuned)
     scripts = _other_scripts(base, tuned)
     for row, spec in zip(rows, specs, strict=True):
-        _point(row, spec, bought, scripts)
+        row["bought"] = next((f"{name} rose" for name in spec.bought_by if name in rose), None)
+        _point(row, scripts)
     return rows
 
 
@@ -123,6 +125,7 @@ def _refuse_other_definitions(base: ScoreSet, tuned: ScoreSet) -> None:
 
 
 def _row(spec: MetricSpec, base: ScoreSet | None, tuned: ScoreSet) -> dict[str, Any]:
+    playout = playout_text(*(s for s in (base, tuned) if s is not None)) or "not told"
     row: dict[str, Any] = {
         "metric": spec.name,
         "unit": spec.unit,
@@ -130,41 +133,49 @@ def _row(spec: MetricSpec, base: ScoreSet | None, tuned: ScoreSet) -> dict[str, 
         "definition": tuned.definitions.get(spec.name, spec.definition),
         "start": spec.span[0],
         "stop": spec.span[1],
-        "detector": spec.detector,
+        "detector": spec.detector.replace(PLAYOUT, playout),
         "group": spec.group,
+        "headline": spec.is_headline,
+        "sliced": spec.is_sliced,
+        "of_probe": spec.is_of_probe,
+        "competing_end": spec.has_competing_end,
+        "table": spec.table,
+        "control": spec.control,
     }
-    if spec.name == "ttfa":
+    if spec.has_anchor:
         row["anchor"] = ", ".join(sorted({t.slices["anchor"] for t in tuned.turns}))
-    if any(spec.name in c.rates for s in (base, tuned) if s is not None for c in s.calls):
-        return {**row, **_rate_part(spec, base, tuned)}
-    return {**row, **_value_part(spec, base, tuned)}
-
-
-def _rate_part(spec: MetricSpec, base: ScoreSet | None, tuned: ScoreSet) -> dict[str, Any]:
-    after = rates_by_cluster(tuned, spec.name)
-    cells = {tuned.system: rate_cell(after)}
-    if base is None:
-        return {"systems": cells, **_no_change()}
-    before = rates_by_cluster(base, spec.name)
-    change = _no_change()
-    old, new = (sum(r.values(), Rate(0, 0)).value for r in (before, after))
-    if old is not None and new is not None:
-        change |= {"delta": round(new - old, 9)}
-        change |= _interval(rate_delta_interval(before, after))
-    return {"systems": {base.system: rate_cell(before), **cells}, **change}
-
-
-def _value_part(spec: MetricSpec, base: ScoreSet | None, tuned: ScoreSet) -> dict[str, Any]:
+    before = None if base is None else sample_of(base, spec)
     after = sample_of(tuned, spec)
-    cells = {tuned.system: value_cell(after)}
-    if base is None:
-        return {"systems": cells, **_no_change()}
-    before = sample_of(base, spec)
+    to_cell = rate_cell if spec.is_share else value_cell
+    cells = {tuned.system: to_cell(after)}
+    if base is None or before is None:
+        return {**row, "systems": cells, **_no_change()}
+    row["systems"] = {base.system: to_cell(before), **cells}
+    if spec.is_share:
+        return {**row, **_rate_change(before, after)}
+    return {**row, **_value_change(spec, base, tuned, before, after)}
+
+
+def _rate_change(before: MetricSample, after: MetricSample) -> dict[str, Any]:
+    old, new = pooled_rate(before).value, pooled_rate(after).value
+    if old is None or new is None:
+        return _no_change()
+    interval = _interval(rate_delta_interval(before.rates, after.rates))
+    return {**_no_change(), "delta": round(new - old, 9), **interval}
+
+
+def _value_change(
+    spec: MetricSpec,
+    base: ScoreSet,
+    tuned: ScoreSet,
+    before: MetricSample,
+    after: MetricSample,
+) -> dict[str, Any]:
     why = _why_not(spec, base, tuned)
-    change = {**_no_change(), "not_compared": why} if why else _change(before, after)
-    if spec.scope == "turn" and not why:
-        change |= _paired(spec, base, tuned)
-    return {"systems": {base.system: value_cell(before), **cells}, **change}
+    if why:
+        return {**_no_change(), "not_compared": why}
+    change = _change(before, after)
+    return change if spec.scope != "turn" else change | _paired(spec, base, tuned)
 
 
 def _no_change() -> dict[str, Any]:
@@ -226,7 +237,7 @@ def _why_not(spec: MetricSpec, base: ScoreSet, tuned: ScoreSet) -> str | None:
     """Return why the two systems' values of a turn metric must not be compared."""
     if spec.scope != "turn":
         return None
-    checks = ["endpointing"] + ["anchor"] * (spec.name == "ttfa")
+    checks = ["endpointing"] + ["anchor"] * spec.has_anchor
     for name in checks:
         old, new = ({t.slices.get(name, "") for t in s.turns if t.valid} for s in (base, tuned))
         if old and new and old != new:
@@ -235,16 +246,17 @@ def _why_not(spec: MetricSpec, base: ScoreSet, tuned: ScoreSet) -> str | None:
     return None
 
 
-def _bought(base: ScoreSet, tuned: ScoreSet) -> str | None:
-    """Return what rose that makes a shorter time no gain."""
-    for name, words in _BOUGHT:
-        old, new = (
-            sum(rates_by_cluster(scores, name).values(), Rate(0, 0)).value
-            for scores in (base, tuned)
-        )
-        if new is not None and new > (old or 0.0):
-            return words
-    return None
+def _rose(base: ScoreSet, tuned: ScoreSet) -> frozenset[str]:
+    """Return the names of the shares that rose, by whatever little, and that others hang on."""
+    names = {name for spec in METRICS for name in spec.bought_by}
+    shares = {
+        spec.name: [pooled_rate(sample_of(scores, spec)).value for scores in (base, tuned)]
+        for spec in METRICS
+        if spec.name in names
+    }
+    return frozenset(
+        name for name, (old, new) in shares.items() if new is not None and new > (old or 0.0)
+    )
 
 
 def _other_scripts(base: ScoreSet, tuned: ScoreSet) -> str | None:
@@ -254,14 +266,14 @@ def _other_scripts(base: ScoreSet, tuned: ScoreSet) -> str | None:
     return f"the script differs: {', '.join(names)}" if names else None
 
 
-def _point(row: dict[str, Any], spec: MetricSpec, bought: str | None, scripts: str | None) -> None:
+def _point(row: dict[str, Any], scripts: str | None) -> None:
     """Set the row's `arrow`, or `arrow_withheld` with the reason."""
     why = _no_arrow(row) or scripts
     arrow = None
     if why is None:
         arrow = "better" if (row["delta"] < 0) == (row["better"] == "lower") else "worse"
-        if arrow == "better" and bought is not None and spec.group in ("latency", "turns"):
-            arrow, why = None, bought
+        if arrow == "better" and row["bought"] is not None:
+            arrow, why = None, row["bought"]
     row["arrow"], row["arrow_withheld"] = arrow, why
 
 

@@ -1,29 +1,66 @@
-"""Turns and calls in the form of a report."""
+"""Turns, events and calls in the form of a report."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from vakforge_eval.scoring.scores import ScoreSet
+from vakforge_eval.scoring.scores import EventScore, ScoreSet, TurnScore
+from vakforge_eval.timeline.values import MetricValue, Rate
 
 __all__ = ["call_rows", "turn_rows"]
 
 
 def turn_rows(scores: ScoreSet) -> list[dict[str, Any]]:
-    """Return one row a turn, spoilt ones included, in the order of the set."""
-    return [
-        {
-            "system": turn.system,
-            "call": turn.call,
-            "scenario": turn.scenario,
-            "turn": turn.turn,
-            "kind": turn.kind,
-            "valid": turn.valid,
-            "flags": [flag.value for flag in turn.flags],
-            "metrics": {name: value.to_json() for name, value in turn.metrics.items()},
-        }
-        for turn in scores.turns
+    """Return one row a turn and one a background utterance, spoilt ones included.
+
+    They stand call by call in the order of the set, in a call in the order of the script's steps.
+    """
+    places = {call.call: place for place, call in enumerate(scores.calls)}
+    rows = [
+        *(_turn_row(turn) for turn in scores.turns),
+        *(_event_row(event) for event in scores.events),
     ]
+    return sorted(rows, key=lambda row: (places.get(row["call"], len(places)), row["step"]))
+
+
+def _turn_row(turn: TurnScore) -> dict[str, Any]:
+    _, _, _, step = turn.pair_key
+    return {
+        **_row(turn, step),
+        "relevance": turn.relevance,
+        "metrics": _metrics(turn.metrics, turn.rates),
+    }
+
+
+def _event_row(event: EventScore) -> dict[str, Any]:
+    return {
+        **_row(event, event.step),
+        "relevance": None,
+        "metrics": _metrics(event.values, event.rates),
+    }
+
+
+def _row(score: TurnScore | EventScore, step: int) -> dict[str, Any]:
+    return {
+        "system": score.system,
+        "call": score.call,
+        "scenario": score.scenario,
+        "turn": score.turn,
+        "step": step,
+        "kind": score.kind,
+        "valid": score.valid,
+        "flags": [flag.value for flag in score.flags],
+        "outcome": score.outcome,
+        "expectations": [
+            {"expect": verdict.text, "status": verdict.status, "why": verdict.why}
+            for verdict in score.expectations
+        ],
+    }
+
+
+def _metrics(values: Mapping[str, MetricValue], rates: Mapping[str, Rate]) -> dict[str, Any]:
+    return {name: value.to_json() for name, value in {**values, **rates}.items()}
 
 
 def call_rows(scores: ScoreSet) -> list[dict[str, Any]]:
@@ -35,9 +72,7 @@ def call_rows(scores: ScoreSet) -> list[dict[str, Any]]:
             "scenario": call.scenario,
             "valid": call.valid,
             "failure": call.failure,
-            "metrics": {
-                name: value.to_json() for name, value in {**call.values, **call.rates}.items()
-            },
+            "metrics": _metrics(call.values, call.rates),
             "facts": call.facts,
         }
         for call in scores.calls

@@ -1,16 +1,27 @@
-"""Calls in, scores out: every metric of the registry on every turn and call."""
+"""Calls in, scores out: every metric of the registry on every turn, event and call."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
+from vakforge_eval.metrics.claimed import claims
+from vakforge_eval.metrics.expectations import Verdict, judge
+from vakforge_eval.metrics.interruption import relevance
 from vakforge_eval.metrics.registry import METRICS, definitions
+from vakforge_eval.metrics.spec import Scope
 from vakforge_eval.metrics.turns import Turn
-from vakforge_eval.metrics.view import CallView, TurnView
+from vakforge_eval.metrics.view import CallView, EventView, TurnView
 from vakforge_eval.scoring.clusters import clustered
-from vakforge_eval.scoring.scores import CallScore, PairKey, ScoreSet, TurnScore
-from vakforge_eval.timeline.call import CallTimeline
+from vakforge_eval.scoring.scores import (
+    CallScore,
+    EventScore,
+    PairKey,
+    ScoreSet,
+    TurnScore,
+)
+from vakforge_eval.timeline.call import CallTimeline, Utterance
 from vakforge_eval.timeline.values import Flag, MetricValue, Rate
 
 __all__ = ["score_call", "score_calls"]
@@ -40,27 +51,25 @@ def score_calls(calls: Iterable[CallView], system: str | None = None) -> ScoreSe
     name = system or (names[0] if names else "")
     scored = sorted(
         (score_call(call, name) for call in calls),
-        key=lambda pair: (pair[0].pair_key, pair[0].call),
+        key=lambda scores: (scores[0].pair_key, scores[0].call),
     )
-    turns = tuple(turn for _, turns in scored for turn in turns)
-    whole = ScoreSet(name, turns, tuple(call for call, _ in scored), definitions())
+    held, turns, events = zip(*scored, strict=True) if scored else ((), (), ())
+    whole = ScoreSet(
+        system=name,
+        turns=tuple(chain.from_iterable(turns)),
+        calls=held,
+        definitions=definitions(),
+        events=tuple(chain.from_iterable(events)),
+    )
     return clustered(whole)[0]
 
 
-def score_call(view: CallView, system: str) -> tuple[CallScore, list[TurnScore]]:
-    """Return the scores of one call and of its turns."""
+def score_call(view: CallView, system: str) -> tuple[CallScore, list[TurnScore], list[EventScore]]:
+    """Return the scores of one call, of its turns and of its background utterances."""
     timeline = view.timeline
     turns = [_score_turn(turn, system) for turn in view.turn_views]
-    values: dict[str, MetricValue] = {}
-    rates: dict[str, Rate] = {}
-    for spec in METRICS:
-        if spec.on_call is None:
-            continue
-        value = spec.on_call(view)
-        if isinstance(value, Rate):
-            rates[spec.name] = value
-        else:
-            values[spec.name] = value
+    events = [_score_event(event, system) for event in view.event_views]
+    values, rates = _computed("call", view)
     call = CallScore(
         system=system,
         call=timeline.call_id,
@@ -68,21 +77,34 @@ def score_call(view: CallView, system: str) -> tuple[CallScore, list[TurnScore]]
         script_hash=timeline.script.content_hash,
         cluster="",
         speaker=timeline.script.speaker,
-        valid=all(turn.valid for turn in turns),
+        valid=all(t.valid for t in turns) and all(e.valid for e in events),
         failure=timeline.failure,
         values=values,
         rates=rates,
         slices=_slices(timeline),
-        facts={name: timeline.header[name] for name in _FACTS if name in timeline.header},
+        facts={
+            **{name: timeline.header[name] for name in _FACTS if name in timeline.header},
+            "playout": view.hearing.playout,
+        },
         pair_key=_pair_key(timeline, -1),
+        claims=claims(view),
     )
-    return call, turns
+    return call, turns, events
+
+
+def _computed(scope: Scope, view: Any) -> tuple[dict[str, MetricValue], dict[str, Rate]]:
+    """Return a scope's metrics of a view, the shares apart; one that is undefined is a value."""
+    found = {spec.name: spec.compute(view) for spec in METRICS if spec.scope == scope}
+    rates = {name: value for name, value in found.items() if isinstance(value, Rate)}
+    values = {name: value for name, value in found.items() if not isinstance(value, Rate)}
+    return values, rates
 
 
 def _score_turn(view: TurnView, system: str) -> TurnScore:
     timeline, turn = view.timeline, view.turn
     flags = view.flags
     by_hand = Flag.ENDPOINTING_MANUAL in flags
+    values, rates = _computed("turn", view)
     return TurnScore(
         system=system,
         call=timeline.call_id,
@@ -93,13 +115,49 @@ def _score_turn(view: TurnView, system: str) -> TurnScore:
         kind=str(turn.kind),
         valid=not any(flag.invalidates for flag in flags),
         flags=flags,
-        metrics={spec.name: spec.on_turn(view) for spec in METRICS if spec.on_turn is not None},
+        metrics=values,
         slices={**_slices(timeline), "endpointing": "manual" if by_hand else "server"},
-        user_text=" ".join(u.step.text for u in turn.utterances if u.step.text),
-        agent_text=_agent_text(view),
+        user_text=_text(turn.utterances),
+        agent_text=view.reply_text,
         expected=_expected(turn),
         pair_key=_pair_key(timeline, turn.step),
+        rates=rates,
+        outcome=None if view.reaction is None else view.reaction.fate.value,
+        relevance=relevance(view),
+        expectations=_judged(turn.utterances, view),
     )
+
+
+def _score_event(view: EventView, system: str) -> EventScore:
+    timeline, utterance = view.timeline, view.utterance
+    values, rates = _computed("event", view)
+    return EventScore(
+        system=system,
+        call=timeline.call_id,
+        scenario=timeline.script.id,
+        cluster="",
+        speaker=timeline.script.speaker,
+        turn=view.turn.index,
+        step=utterance.step.index,
+        kind=str(view.kind),
+        valid=not any(flag.invalidates for flag in view.flags),
+        flags=view.flags,
+        values=values,
+        rates=rates,
+        outcome=view.reaction.fate.value,
+        slices=_slices(timeline),
+        user_text=_text((utterance,)),
+        pair_key=_pair_key(timeline, utterance.step.index),
+        expectations=_judged((utterance,), view),
+    )
+
+
+def _text(utterances: Iterable[Utterance]) -> str:
+    return " ".join(u.step.text for u in utterances if u.step.text)
+
+
+def _judged(utterances: Iterable[Utterance], view: TurnView | EventView) -> tuple[Verdict, ...]:
+    return tuple(judge(expected, view) for u in utterances for expected in u.step.expect)
 
 
 def _pair_key(timeline: CallTimeline, step: int) -> PairKey:
@@ -122,23 +180,6 @@ def _slices(timeline: CallTimeline) -> dict[str, str]:
         "source": script.source,
         "anchor": "audible" if is_streamed else "message",
     }
-
-
-def _agent_text(view: TurnView) -> str:
-    """Return the text of the turn's reply, whether it was heard or not."""
-    turn, responses = view.turn, view.call.hearing.responses
-    names = dict.fromkeys(
-        [s.response_id for s in turn.reply] + [r.response_id for r in turn.unheard]
-    )
-    spoken = (
-        "".join(
-            text.text
-            for text in responses[name].texts
-            if name is not None or turn.start.at <= text.at.at < turn.closes
-        ).strip()
-        for name in names
-    )
-    return " ".join(text for text in spoken if text)
 
 
 def _expected(turn: Turn) -> dict[str, Any]:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from vakforge_eval.metrics.claimed import Claimed
 from vakforge_eval.metrics.expectations import Verdict
+from vakforge_eval.metrics.interruption import Relevance
 from vakforge_eval.timeline.values import Flag, MetricValue, Rate
 
-__all__ = ["CallScore", "EventScore", "PairKey", "Relevance", "ScoreSet", "TurnScore"]
-
-Relevance = Literal["relevant", "irrelevant", "unchecked"]
+__all__ = [
+    "CallScore",
+    "EventScore",
+    "PairKey",
+    "ScoreSet",
+    "TurnScore",
+    "playout_text",
+]
 
 PairKey = tuple[str, int, int, int]
 """Scenario, seed, repeat, and the index of the script's step that opened the turn."""
@@ -36,7 +43,8 @@ class TurnScore:
     outcome
         What became of the agent's speech that the turn interrupted; None if it is no barge-in.
     relevance
-        Whether the reply is one to what was said, by the script; None without a reply.
+        Whether the reply to a barge-in is one to what was said, by the script; None if there is no
+        such reply.
     expectations
         What the script expected of the turn, judged.
     """
@@ -123,6 +131,8 @@ class CallScore:
         Metrics of the call as a whole, those that are shares apart because they add up.
     facts
         What the probe says of how it measured: stamp source, scheduling, …
+    claims
+        What the server said of turns and of its own latency, with what was heard.
     """
 
     system: str
@@ -138,6 +148,7 @@ class CallScore:
     slices: dict[str, str]
     facts: dict[str, Any]
     pair_key: PairKey
+    claims: tuple[Claimed, ...] = ()
 
     @property
     def conversation(self) -> str:
@@ -169,3 +180,14 @@ class ScoreSet:
             calls=tuple(c for c in self.calls if keep(c)),
             events=tuple(e for e in self.events if keep(e)),
         )
+
+
+def playout_text(*sets: ScoreSet) -> str | None:
+    """Return the playout model that the sets were heard by, by system where they differ."""
+    models = {
+        scores.system: "; ".join(sorted({c.facts.get("playout", "not told") for c in scores.calls}))
+        for scores in sets
+    }
+    if len(set(models.values())) <= 1:
+        return next(iter(models.values())) or None
+    return " | ".join(f"{system}: {text}" for system, text in models.items())

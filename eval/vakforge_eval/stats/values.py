@@ -54,9 +54,14 @@ class Values:
         return len(self.clusters)
 
     @property
+    def n_censored(self) -> int:
+        """How many values are only known to exceed a bound."""
+        return int(np.isinf(self.high).sum())
+
+    @property
     def is_censored(self) -> bool:
         """Whether any value is only known to exceed a bound."""
-        return bool(np.isinf(self.high).any())
+        return self.n_censored > 0
 
     @property
     def is_product_limit(self) -> bool:

@@ -92,14 +92,13 @@ def test_a_change_below_resolution_is_no_change() -> None:
     assert found["reason"] == "no slice changed by more than the measurement can resolve"
 
 
-@pytest.mark.parametrize("name", ["early_rate", "no_reply_rate"])
-def test_a_gain_bought_with_early_or_missing_replies_is_no_improvement(name: str) -> None:
+def test_a_gain_that_was_bought_is_no_improvement() -> None:
     found = changes(
-        part("scenario", "a", row("ttfa", 0.5, 0.3), share(name, 1, 4)),
-        part("scenario", "b", row("ttfa", 0.5, 0.45), share(name, 4, 1)),
+        part("scenario", "a", row("ttfa", 0.5, 0.3, bought="early_rate rose"), share("x", 1, 4)),
+        part("scenario", "b", row("ttfa", 0.5, 0.45), share("x", 4, 1)),
     )
-    assert [(c["value"], c["row"]["metric"]) for c in found["improvements"]] == [("b", name)]
-    assert [(c["value"], c["row"]["metric"]) for c in found["regressions"]] == [("a", name)]
+    assert [(c["value"], c["row"]["metric"]) for c in found["improvements"]] == [("b", "x")]
+    assert [(c["value"], c["row"]["metric"]) for c in found["regressions"]] == [("a", "x")]
 
 
 def test_a_share_is_ranked_by_points_and_has_no_relative_change() -> None:
@@ -112,8 +111,8 @@ def test_a_share_is_ranked_by_points_and_has_no_relative_change() -> None:
 
 def test_what_the_probe_spoilt_is_no_regression_of_the_target() -> None:
     found = changes(
-        part("scenario", "a", share("invalid_turns", 0, 2)),
-        part("scenario", "b", share("invalid_turns", 0, 0)),
+        part("scenario", "a", {**share("invalid_turns", 0, 2), "of_probe": True}),
+        part("scenario", "b", {**share("invalid_turns", 0, 0), "of_probe": True}),
     )
     assert found["regressions"] == []
 

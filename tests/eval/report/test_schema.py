@@ -65,8 +65,8 @@ def at_top(**changed: Any) -> Callable[[Row], None]:
     [
         (drop("summary"), "/"),
         (drop("provenance"), "/"),
-        (at_top(schema_version=2), "/schema_version"),
-        (at_top(schema_version="1"), "/schema_version"),
+        (at_top(schema_version=1), "/schema_version"),
+        (at_top(schema_version="2"), "/schema_version"),
         (at_top(scored_on="host"), "/"),
         (at_top(systems=[]), "/systems"),
         (at_top(verdict={"status": "fine", "reasons": []}), "/verdict/status"),
