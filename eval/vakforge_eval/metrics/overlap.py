@@ -2,7 +2,7 @@
 
 Talk of the agent is what is heard of it (`Hearing.sounds`), talk of the user the voiced parts of
 what it says; on both sides silence below 200 ms is part of talk, as in the human reference. Time
-counts from the session being ready to the end of watching.
+counts as long as the user's stream runs, silence included: from its first sample to its last.
 
 Every edge has an error, so talk is read three times: as estimated, with every stretch as short as
 its errors allow and with every stretch as long. Silence is joined in each reading by itself, so
@@ -20,7 +20,7 @@ from vakforge_eval.metrics.spans import Stretch, clipped, common, joined, length
 from vakforge_eval.metrics.turns import Role
 from vakforge_eval.metrics.view import CallView, TurnView
 from vakforge_eval.timeline.call import CallTimeline
-from vakforge_eval.timeline.instant import Edge
+from vakforge_eval.timeline.instant import NS_PER_MS, Edge
 from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Measured, MetricValue, Reason, Undefined
 
@@ -79,16 +79,22 @@ _Place = Callable[[Edge], int]
 _Ends = tuple[float, float]
 
 
-def _read(view: CallView, begins: _Place, ends: _Place) -> _Reading:
-    timeline = view.timeline
-    assert timeline.ready is not None  # noqa: S101 - `_unknown` has seen to it
-    begin, end = begins(Edge(timeline.ready)), ends(Edge(timeline.ended))
+def _watched(timeline: CallTimeline) -> tuple[Edge, Edge] | None:
+    """Return begin and end of the user's stream as spoken, None if nothing was sent."""
+    begin = timeline.spoken(0)
+    end = timeline.spoken(timeline.frame_ns * len(timeline.stream) / NS_PER_MS)
+    return None if begin is None or end is None else (Edge(begin), Edge(end))
+
+
+def _read(view: CallView, watched: tuple[Edge, Edge], begins: _Place, ends: _Place) -> _Reading:
+    begin, end = begins(watched[0]), ends(watched[1])
 
     def talk(pairs: Iterable[tuple[Edge, Edge]]) -> list[Stretch]:
         placed = joined(((begins(a), ends(b)) for a, b in pairs), TALK_GAP_NS)
         return clipped(placed, begin, end)
 
-    return _Reading(talk(user_talk(timeline)), talk(view.hearing.sounds), max(0, end - begin))
+    user, agent = talk(user_talk(view.timeline)), talk(view.hearing.sounds)
+    return _Reading(user, agent, max(0, end - begin))
 
 
 def _at(edge: Edge) -> int:
@@ -120,17 +126,18 @@ def _measure(view: CallView, share: Callable[[_Reading, _Reading], _Ends]) -> Me
         ``(shortest, longest) -> (least, most)``; of one reading taken twice it gives its value
         twice.
     """
-    why = _unknown(view)
-    if why is not None:
-        return why
-    reading = _read(view, _at, _at)
-    if not reading.user or not reading.speech:
+    why, watched = _unknown(view), _watched(view.timeline)
+    if why is not None or watched is None:
+        return why or Undefined(Reason.NOT_APPLICABLE)
+    reading = _read(view, watched, _at, _at)
+    if not reading.user:
         return Undefined(Reason.NOT_APPLICABLE)
     value, _ = share(reading, reading)
     stamped = share(
-        _read(view, _stamped_last, _stamped_first), _read(view, _stamped_first, _stamped_last)
+        _read(view, watched, _stamped_last, _stamped_first),
+        _read(view, watched, _stamped_first, _stamped_last),
     )
-    whole = share(_read(view, _last, _first), _read(view, _first, _last))
+    whole = share(_read(view, watched, _last, _first), _read(view, watched, _first, _last))
     return Measured(
         value,
         u=(value - stamped[0], stamped[1] - value),
@@ -161,8 +168,9 @@ def _part(of: int, whole: int) -> float:
 def overlap_rate(view: CallView) -> MetricValue:
     """Share of the call in which both talk at once.
 
-    **Anchor**: session ready -> end of watching; talk of the agent as heard, of the user as spoken
-    (noise and keys are none), silence below 200 ms joined on both sides.
+    **Anchor**: first -> last sample of the user's stream, which is silence where it says nothing;
+    talk of the agent as heard, of the user as spoken (noise and keys are none), silence below
+    200 ms joined on both sides.
 
     Returns
     -------

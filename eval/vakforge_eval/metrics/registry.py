@@ -116,14 +116,14 @@ def _of_call(
 
 def _talk(function: CallMetric, whole: str, better: Better = None) -> MetricSpec:
     """Return a share of who talks when; a mute agent overlaps nobody."""
-    span = ("session ready", f"end of watching; {whole}")
+    span = ("begin of the user's stream", f"its end; {whole}")
     spec = _of_call(function, "share", better, span, _TALK, "duplex")
     return replace(spec, bought_by=("no_reply_rate",))
 
 
 def _event_count(function: CallMetric, what: str) -> MetricSpec:
     """Return how often the agent did something in a call."""
-    span = ("session ready", f"end of watching; {what}")
+    span = ("first turn of the user", f"end of watching; {what}")
     return _of_call(function, "count", "lower", span, AS_HEARD, "duplex")
 
 

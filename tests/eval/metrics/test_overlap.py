@@ -87,6 +87,18 @@ def test_an_agent_that_takes_no_notice_of_a_barge_in_did_not_begin_the_overlap(
     assert began.value == pytest.approx((4.0 - 2.15) / 10, abs=1e-4)
 
 
+def test_time_counts_as_long_as_the_user_s_stream_runs(new_call: Any) -> None:
+    call = new_call()
+    call.say(1000, 3000)
+    call.reply(2500, call.tone(2000))
+    timeline = call.build(10_000)
+    # The session was ready 2 s before the first frame left and the line stayed open after the last.
+    early = replace(timeline, ready=call.at(-2000), ended=call.at(15_000))
+    assert shares(CallView(early)) == shares(CallView(timeline))
+    mute = replace(timeline, stream=timeline.stream[:0])
+    assert overlap.overlap_rate(CallView(mute)) == Undefined(Reason.NOT_APPLICABLE)
+
+
 def test_talk_after_the_end_of_watching_counts_for_nothing(new_call: Any) -> None:
     call = new_call()
     call.say(1000, 2000)
