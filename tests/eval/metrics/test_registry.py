@@ -22,15 +22,28 @@ OF_THE_LATENCY_TABLE = {
     "endpoint_delay_claimed", "setup", "greeting_latency", "early_rate", "no_reply_rate",
 }  # fmt: skip
 
+OF_THE_DUPLEX_TABLE = {
+    "stop_reaction", "stop_network", "stop_heard", "interruption_response", "missed_interruption",
+    "void_barge_ins", "relevant_reply", "false_interruption", "false_interruption_noise",
+    "false_interruption_side_talk", "false_alarm", "stutter_gap", "void_events", "overlap_rate",
+    "floor_transfer_offset", "talk_ratio", "reprompts", "agent_interruptions",
+}  # fmt: skip
+
 
 def named(spec: MetricSpec) -> str:
     return spec.name
 
 
-def test_every_row_of_the_latency_table_is_registered_once() -> None:
+def test_every_row_of_the_tables_of_definitions_is_registered_once() -> None:
     names = [spec.name for spec in METRICS]
     assert len(set(names)) == len(names)
     assert set(names) >= OF_THE_LATENCY_TABLE
+    assert {spec.name for spec in METRICS if spec.group == "duplex"} >= OF_THE_DUPLEX_TABLE
+
+
+def test_a_metric_that_improves_at_the_cost_of_a_rate_names_one_that_exists() -> None:
+    rates = {spec.name for spec in METRICS if spec.unit == "rate"}
+    assert {name for spec in METRICS for name in spec.bought_by} <= rates
 
 
 @pytest.mark.parametrize("spec", METRICS, ids=named)
