@@ -6,8 +6,9 @@ the capture through `journal`; connection, pacing and files belong to `call.py`.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from vakforge_eval.timeline.events import (
@@ -15,12 +16,13 @@ from vakforge_eval.timeline.events import (
     Event,
     Interrupt,
     ResponseEnded,
+    ResponseStarted,
     SpeechStarted,
     ToolCall,
 )
-from vakforge_eval.timeline.instant import NS_PER_S
+from vakforge_eval.timeline.instant import NS_PER_S, Instant
 from vakforge_eval.timeline.records import Flags, Kind
-from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, StepKind, ToolSpec
+from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, ScriptStep, StepKind, ToolSpec
 from vakforge_probe.ear import Ear
 from vakforge_probe.errors import TargetLimitExceeded
 from vakforge_probe.net.alarm import Handle
@@ -89,7 +91,10 @@ class Conversation:
         self._director = Director(compiled)
         self._tools = {tool.name: tool for tool in script.tools}
         self._laid: list[tuple[int, Fire]] = []
-        self._commit_at: list[int] = []
+        self._by_hand: list[tuple[int, Callable[[], None]]] = []
+        """What a push-to-talk caller does once so many samples have been sent, in order."""
+        self._active: dict[str | None, None] = {}
+        """Responses that have begun and not ended, in order."""
         self._wake: Handle | None = None
         self._wake_ns: int | None = None
         self._timers: set[Handle] = set()
@@ -123,9 +128,8 @@ class Conversation:
             start, fire = self._laid.pop(0)
             self._journal_step(fire, start, sent.before)
             self._expect_reply(fire, start)
-        while self._commit_at and self._commit_at[0] <= end:
-            self._commit_at.pop(0)
-            self.perform(CommitAudio())
+        while self._by_hand and self._by_hand[0][0] <= end:
+            self._by_hand.pop(0)[1]()
         for edge in self._ear.tick(self._now()):
             self._director.heard(edge)
 
@@ -184,9 +188,33 @@ class Conversation:
         if pcm is not None:
             self.tape.lay(start, pcm)
             if self._codec.capabilities.manual_commit and step.kind in FLOOR_TAKING_KINDS:
-                self._commit_at.append(start + (step.voiced[-1][1] if step.voiced else len(pcm)))
+                self._push_to_talk(step, start)
         self._laid.append((start, fire))
         self._laid.sort(key=lambda laid: laid[0])
+
+    def _push_to_talk(self, step: ScriptStep, start: int) -> None:
+        """Take the floor with the frame of the step's first voiced sample, give it with the last's.
+
+        A turn that goes on after a scripted pause is neither given nor taken there.
+        """
+        first, last = (
+            (step.voiced[0][0], step.voiced[-1][1]) if step.voiced else (0, step.n_samples)
+        )
+        steps = self._compiled.script.steps
+        if not _goes_on(steps[: step.index + 1][::-1]):
+            self._by_hand.append((start + first + 1, self._interrupt))
+        if not _goes_on(steps[step.index :]):
+            self._by_hand.append((start + last, lambda: self.perform(CommitAudio())))
+        self._by_hand.sort(key=lambda planned: planned[0])
+
+    def _interrupt(self) -> None:
+        """Stop the agent as a client must that no server does it for: drop, tell, cancel."""
+        at = Instant.exact(self._now())
+        active = list(self._active)
+        for response_id in (None, *active):
+            self._flush(at, response_id)
+        for response_id in active:
+            self.perform(CancelResponse(response_id), response_id=response_id)
 
     def _expect_reply(self, fire: Fire, start: int) -> None:
         step = self._compiled.script.steps[fire.step]
@@ -223,13 +251,16 @@ class Conversation:
                         phase="call",
                         limit=f"max_ahead_s = {self._max_ahead_s:g}",
                     )
-            case SpeechStarted() if self._codec.flush_on_speech_started:
-                self._flush(event, None)
-            case Interrupt():
-                self._flush(event, event.response_id)
+            case SpeechStarted() if event.TYPE in self._codec.flush_on:
+                self._flush(event.at, None)
+            case Interrupt() if event.TYPE in self._codec.flush_on:
+                self._flush(event.at, event.response_id)
+            case ResponseStarted():
+                self._active[event.response_id] = None
             case ResponseEnded():
+                self._active.pop(event.response_id, None)
                 if event.status == "cancelled":
-                    self._flush(event, event.response_id)
+                    self._flush(event.at, event.response_id)
                 for edge in self._ear.response_ended(event.response_id, now):
                     self._director.heard(edge)
             case ToolCall():
@@ -239,18 +270,18 @@ class Conversation:
         self._director.event(event)
         self._advance()
 
-    def _flush(self, event: Event, response_id: str | None) -> None:
-        edges, fact = self._ear.flush(event.at.hi, response_id)
+    def _flush(self, at: Instant, response_id: str | None) -> None:
+        edges, fact = self._ear.flush(at.hi, response_id)
         if fact is None:
             return
-        self._director.revoke(event.at.hi)
+        self._director.revoke(at.hi)
         for edge in edges:
             self._director.heard(edge)
         self._journal(
             {
                 "type": "flush",
-                "lo": event.at.lo,
-                "hi": event.at.hi,
+                "lo": at.lo,
+                "hi": at.hi,
                 "response_id": response_id,
                 "item_id": fact.item_id,
                 "played_ms": fact.played_ms,
@@ -276,6 +307,21 @@ class Conversation:
 
         handle = self._call_at(self._now() + round(delay_s * NS_PER_S), send_result)
         self._timers.add(handle)
+
+
+def _goes_on(steps: Sequence[ScriptStep]) -> bool:
+    """Whether the turn of the first of `steps` takes in another, with only pauses in between.
+
+    They are told in either direction of time.
+    """
+    pauses = list(itertools.takewhile(lambda s: s.kind is StepKind.PAUSE, steps[1:]))
+    later = steps[len(pauses) + 1 : len(pauses) + 2]
+    follow = sorted((steps[0], *pauses, *later), key=lambda s: s.index)[1:]
+    return (
+        bool(pauses)
+        and any(s.kind in FLOOR_TAKING_KINDS for s in later)
+        and all(s.anchor.endswith("after previous") for s in follow)
+    )
 
 
 def _output_of(tool: ToolSpec | None) -> str:

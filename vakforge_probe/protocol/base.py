@@ -104,8 +104,9 @@ class ClientCodec(Protocol):
     subprotocols: tuple[str, ...]
     headers: dict[str, str]
     """Extra, non-secret handshake headers of the dialect."""
-    flush_on_speech_started: bool
-    """Whether `SpeechStarted` empties the client's queue (by the effective session)."""
+    flush_on: frozenset[str]
+    """Types of events that empty the caller's queue: by the profile, and as the effective session
+    now says. Whatever is in it, audio of a cancelled response is never played."""
 
     def dial_url(self, url: str, model: str | None) -> str:
         """Return the URL to dial for `model`, which some dialects name in the query."""

@@ -42,10 +42,10 @@ from vakforge_eval.timeline.events import (
     UserTranscript,
 )
 from vakforge_eval.timeline.instant import Instant
-from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol import openai_fields as read
 from vakforge_probe.protocol import openai_names as names
+from vakforge_probe.protocol import openai_profile as profiles
 from vakforge_probe.protocol import openai_session as sessions
 from vakforge_probe.protocol.base import (
     AudioFormat,
@@ -65,11 +65,10 @@ from vakforge_probe.protocol.strict import (
     excerpt,
     parse_object,
 )
-from vakforge_probe.text import clean, nearest
+from vakforge_probe.text import clean
 
 __all__ = ["OpenAIRealtimeClient"]
 
-_PROFILE_WORDS = ("auto", "ga", "beta", "pcm", "pcmu", "pcma", "continuous")
 _ENDS = frozenset({"completed", "cancelled", "failed", "incomplete"})
 
 
@@ -124,6 +123,14 @@ class OpenAIRealtimeClient:
         Audio in both directions as asked for: ``pcm_s16le`` at 24 kHz, ``pcmu``, ``pcma`` at 8 kHz.
     is_continuous
         The target streams its silence too, so nothing may be concluded from audio messages alone.
+    is_manual
+        Push-to-talk: the session is asked to detect no turns, and the caller ends and interrupts
+        by messages of its own.
+    is_half_duplex
+        The target does not listen while it speaks.
+    flush_on
+        Types of events on which its clients drop what they hold, whatever the session says;
+        ``speech_started`` is added while the session has interrupt_response.
 
     Attributes
     ----------
@@ -140,6 +147,9 @@ class OpenAIRealtimeClient:
         limits: Limits | None = None,
         *,
         is_continuous: bool = False,
+        is_manual: bool = False,
+        is_half_duplex: bool = False,
+        flush_on: frozenset[str] = profiles.FLUSH_ON,
         profile: str = "",
     ) -> None:
         self.profile = profile or dialect
@@ -151,35 +161,32 @@ class OpenAIRealtimeClient:
             response_ids=True,
             response_end=True,
             continuous_stream=is_continuous,
+            barge_in=not is_half_duplex,
+            manual_commit=is_manual,
             tools=True,
         )
         self.subprotocols: tuple[str, ...] = ()
         self.headers = dict([names.BETA_HEADER]) if dialect == "beta" else {}
-        self.flush_on_speech_started = True
+        self._is_manual = is_manual
+        self._always_flush_on = flush_on
         self._dialect: names.Dialect = "beta" if dialect == "beta" else "ga"
         self._may_fall_back = dialect == "auto"
         self._agent_format = (codec, self.user_audio.rate_hz)
         self._start: StartSession | None = None
         self._replies: list[Wire] = []
         self._s = _State()
+        self._apply_session()
 
     @classmethod
     def of_profile(cls, profile: str, limits: Limits) -> OpenAIRealtimeClient:
-        """Return the codec of a profile: words joined by ``-``, e.g. ``beta-pcmu``.
+        """Return the codec of a profile: words joined by ``-``, e.g. ``beta-manual``.
 
         Raises
         ------
         ConfigError
             If a word is not known.
         """
-        words = [w for w in profile.split("-") if w]
-        for word in words:
-            if word not in _PROFILE_WORDS:
-                near = nearest(word, _PROFILE_WORDS, least=0)
-                raise ConfigError("unknown profile", key="protocol", value=word, nearest=near)
-        dialect = next((w for w in words if w in ("auto", "ga", "beta")), "auto")
-        law = next((w for w in words if w in ("pcmu", "pcma")), "pcm_s16le")
-        return cls(dialect, law, limits, is_continuous="continuous" in words, profile=profile)
+        return cls(limits=limits, profile=profile, **profiles.facts_of(profile))
 
     @property
     def session(self) -> dict[str, Any]:
@@ -210,7 +217,8 @@ class OpenAIRealtimeClient:
                 which = {"response_id": response_id} if response_id else {}
                 return [dump({"type": "response.cancel", **which})]
             case CommitAudio():
-                return [dump({"type": "input_audio_buffer.commit"}), _CREATE]
+                self._s.owes_create = True
+                return [dump({"type": "input_audio_buffer.commit"}), *self._owed_create()]
 
     def take_replies(self) -> list[Wire]:
         """Return, once, what the codec itself must send after the last `receive`."""
@@ -229,7 +237,9 @@ class OpenAIRealtimeClient:
         return self.user_audio.codec, "json_base64", "/audio"
 
     def _session_update(self, start: StartSession) -> Wire:
-        session = sessions.request(start.config, self.user_audio.codec, self._dialect)
+        session = sessions.request(
+            start.config, self.user_audio.codec, self._dialect, is_manual=self._is_manual
+        )
         return dump({"type": "session.update", "session": session})
 
     def _tool_result(self, call_id: str, output: str) -> list[Wire]:
@@ -303,7 +313,7 @@ class OpenAIRealtimeClient:
         self._apply_session()
         if message["type"] != "session.updated":
             return []
-        self._check_formats()
+        self._check_session()
         if self._s.is_ready:
             return []
         self._s.is_ready = True
@@ -311,18 +321,27 @@ class OpenAIRealtimeClient:
 
     def _apply_session(self) -> None:
         detection = names.turn_detection(self._s.session)
+        is_manual = self._is_manual if detection == "unstated" else detection is None
+        # Where it is not stated, the protocol's default holds, which is true.
         interrupts = not isinstance(detection, dict) or detection.get("interrupt_response")
-        self.flush_on_speech_started = detection is not None and interrupts is not False
+        by_session = {SpeechStarted.TYPE} if not is_manual and interrupts is not False else set()
+        self.flush_on = self._always_flush_on | by_session
         self.capabilities = replace(
             self.capabilities,
-            manual_commit=detection is None,
+            manual_commit=is_manual,
             transcripts=sessions.has_transcription(self._s.session),
         )
         spoken = names.codec_of_format(sessions.stated_format(self._s.session, "output"))
         self._agent_format = spoken or self._agent_format
 
-    def _check_formats(self) -> None:
-        """Refuse a session in which one side would hear noise where the other one speaks."""
+    def _check_session(self) -> None:
+        """Refuse a session in which one side would hear noise where the other one speaks.
+
+        So is one that detects turns although it was asked not to: the caller's own messages would
+        come on top of what the target decides.
+        """
+        if self._is_manual and not self.capabilities.manual_commit:
+            raise StrictError("the session detects turns, though asked to leave that to us")
         heard = sessions.stated_format(self._s.session, "input")
         asked = (self.user_audio.codec, self.user_audio.rate_hz)
         if heard is not None and names.codec_of_format(heard) != asked:

@@ -16,11 +16,14 @@ from vakforge_probe.protocol.openai_names import (
 __all__ = ["has_transcription", "merge", "request", "stated_format", "update_effective"]
 
 
-def request(config: SessionConfig, codec: str, dialect: Dialect) -> dict[str, Any]:
+def request(
+    config: SessionConfig, codec: str, dialect: Dialect, *, is_manual: bool = False
+) -> dict[str, Any]:
     """Return the session of a ``session.update``.
 
-    Turn detection is left to the target unless `config.extra` states it, so that a target is
-    measured as it is deployed. `config.extra` is merged in last, written in `dialect`'s form.
+    Turn detection is left to the target unless it `is_manual` or `config.extra` states it, so that
+    a target is measured as it is deployed. `config.extra` is merged in last, written in `dialect`'s
+    form.
     """
     form = audio_format(codec, dialect)
     if dialect == "beta":
@@ -39,6 +42,8 @@ def request(config: SessionConfig, codec: str, dialect: Dialect) -> dict[str, An
             "audio": {"input": {"format": form}, "output": output},
         }
         _set(session, "model", config.model)
+    if is_manual:
+        merge(session, _push_to_talk(dialect))
     _set(session, "instructions", config.instructions)
     if config.tools:
         session["tools"] = [
@@ -53,6 +58,11 @@ def request(config: SessionConfig, codec: str, dialect: Dialect) -> dict[str, An
         session["tool_choice"] = "auto"
     merge(session, config.extra)
     return session
+
+
+def _push_to_talk(dialect: Dialect) -> dict[str, Any]:
+    off = {"turn_detection": None}
+    return off if dialect == "beta" else {"audio": {"input": off}}
 
 
 def _set(obj: dict[str, Any], key: str, value: object) -> None:

@@ -98,7 +98,22 @@ def check_protocol(loaded: LoadedScenario, items: tuple[Item, ...], can: Capabil
                 place,
                 "cannot be met: a continuous stream does not tell an end before it is heard",
             )
+        if not can.barge_in and _talks_over(place):
+            raise _anchor_error(
+                loaded,
+                place,
+                "is while the agent speaks: this protocol is half duplex and does not listen then",
+            )
         _check_shown(loaded, place, can)
+
+
+def _talks_over(place: Place) -> bool:
+    """Whether a step is meant to fall into the agent's speech."""
+    anchor, kind = place.anchor, place.step.KIND
+    is_inside = anchor.kind is AnchorKind.ONSET or (
+        anchor.kind.is_agent_end and anchor.offset_ns < 0
+    )
+    return kind is StepKind.BARGE_IN or (is_inside and kind not in _SILENT_KINDS)
 
 
 def _check_shown(loaded: LoadedScenario, place: Place, can: Capabilities) -> None:

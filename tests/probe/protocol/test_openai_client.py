@@ -151,11 +151,11 @@ class TestSession:
         session = {"turn_detection": detection}
         codec = ready({"audio": {"input": session}} if form == "ga" else session)
         assert codec.capabilities.manual_commit is is_manual
-        assert codec.flush_on_speech_started is flushes
+        assert ("speech_started" in codec.flush_on) is flushes
 
     def test_unstated_turn_detection_is_the_protocols_default(self) -> None:
         codec = ready({"audio": {"input": {}}})
-        assert codec.flush_on_speech_started
+        assert "speech_started" in codec.flush_on
         assert not codec.capabilities.manual_commit
 
     def test_transcripts_are_a_capability_only_if_the_session_has_them(self) -> None:
