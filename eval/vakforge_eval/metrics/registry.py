@@ -29,6 +29,11 @@ _TALK = (
 )
 _BOUGHT_BY = ("early_rate", "no_reply_rate")
 """Early and missing replies both shorten a p50 at the caller's cost."""
+_FALSE = (
+    "false_interruption",
+    "false_interruption_noise",
+    "false_interruption_side_talk",
+)
 _SCRIPT = "the script's words and tools, against text and tool calls"
 
 
@@ -127,8 +132,13 @@ def _event_count(function: CallMetric, what: str) -> MetricSpec:
     return _of_call(function, "count", "lower", span, AS_HEARD, "duplex")
 
 
+def _titled(table: str, *specs: MetricSpec) -> tuple[MetricSpec, ...]:
+    """Return metrics that a report shows in a table of their own."""
+    return tuple(replace(spec, table=table) for spec in specs)
+
+
 def _stop(function: TurnMetric, stop: str, detector: str) -> MetricSpec:
-    """Return a time to stop, which an agent that stops for anything would improve."""
+    """Return a time to stop, which stopping for anything, or seldom, would improve."""
     return MetricSpec(
         unit="s",
         better="lower",
@@ -137,12 +147,16 @@ def _stop(function: TurnMetric, stop: str, detector: str) -> MetricSpec:
         group="duplex",
         on_turn=function,
         has_competing_end=True,
-        bought_by=("false_interruption",),
+        bought_by=("missed_interruption", *_FALSE),
     )
 
 
 def _barge_ins(
-    function: TurnMetric, what: str, better: Better, detector: str = AS_HEARD
+    function: TurnMetric,
+    what: str,
+    better: Better,
+    detector: str = AS_HEARD,
+    bought_by: tuple[str, ...] = (),
 ) -> MetricSpec:
     """Return a share of the barge-ins."""
     return MetricSpec(
@@ -152,7 +166,14 @@ def _barge_ins(
         detector=detector,
         group="duplex",
         on_turn=function,
+        bought_by=bought_by,
     )
+
+
+def _false(function: EventMetric, what: str) -> MetricSpec:
+    """Return a share of false interruptions, which an agent that is deaf would improve."""
+    spec = _events(function, what, "missed_interruption")
+    return replace(spec, control="false_alarm")
 
 
 def _events(function: EventMetric, what: str, *bought_by: str) -> MetricSpec:
@@ -277,51 +298,71 @@ _SELF = (
     ),
 )
 
-_STOPS = (
-    _stop(bargein.stop_reaction, "first message that tells of the interruption", BY_MESSAGE),
-    _stop(bargein.stop_network, "last audible sample of the response, by arrival", BY_ARRIVAL),
+_STOPS = _titled(
+    "Stops",
+    _detail(_stop(bargein.stop_reaction, "first message that tells of it", BY_MESSAGE)),
+    _detail(_stop(bargein.stop_network, "last audible sample, by arrival", BY_ARRIVAL)),
     _sliced(_stop(bargein.stop_heard, "silence of the agent, as heard", AS_HEARD)),
-    replace(
-        _first(interruption.interruption_response, f"{_AUDIBLE} of the reply, as heard", AS_HEARD),
-        span=("user_end of a barge-in", f"{_AUDIBLE} of the reply, as heard"),
-        group="duplex",
-    ),
-    _barge_ins(bargein.missed_interruption, "agent still heard 1.0 s after user_end", "lower"),
     _barge_ins(
-        interruption.relevant_reply, "replies to what was said, of those checked", "higher", _SCRIPT
+        bargein.missed_interruption,
+        "agent still heard 1.0 s after user_end",
+        "lower",
+        bought_by=_FALSE,
     ),
     _detail(_barge_ins(bargein.void_barge_ins, "barge-ins that met no speech for sure", "lower")),
 )
 
-_DISTURBANCES = (
-    _events(
-        interruption.false_interruption,
-        "backchannels that stopped the agent within 1.0 s",
-        "missed_interruption",
-    ),
-    _events(
-        interruption.false_interruption_noise,
-        "noises that stopped the agent within 1.0 s",
-        "missed_interruption",
-    ),
-    _events(
-        interruption.false_interruption_side_talk,
-        "words to others that stopped the agent within 1.0 s",
-        "missed_interruption",
-    ),
-    _events(interruption.false_alarm, "shams after which the agent seems to have stopped"),
-    MetricSpec(
-        unit="s",
-        better="lower",
-        span=("silence within 1.0 s of a disturbance", "the same response goes on"),
-        detector=AS_HEARD,
+_RESPONSES = _titled(
+    "Interruption response",
+    replace(
+        _first(interruption.interruption_response, f"{_AUDIBLE} of the reply, as heard", AS_HEARD),
+        span=("user_end of a barge-in", f"{_AUDIBLE} of the reply, as heard"),
         group="duplex",
-        on_event=interruption.stutter_gap,
+        bought_by=(*_BOUGHT_BY, "relevant_reply"),
+        is_sliced=True,
     ),
-    _detail(_events(interruption.void_events, "events that met no speech that goes on for sure")),
+    _barge_ins(
+        interruption.relevant_reply, "replies to what was said, of those checked", "higher", _SCRIPT
+    ),
 )
 
-_FLOOR = (
+_DISTURBANCES = (
+    *_titled(
+        "False interruptions",
+        _sliced(
+            _false(
+                interruption.false_interruption, "backchannels that stopped the agent within 1.0 s"
+            )
+        ),
+        _false(interruption.false_interruption_noise, "noises that stopped the agent within 1.0 s"),
+        _false(
+            interruption.false_interruption_side_talk,
+            "words to others that stopped the agent within 1.0 s",
+        ),
+        _detail(
+            _events(interruption.false_alarm, "shams after which the agent seems to have stopped")
+        ),
+        _detail(
+            _events(interruption.void_events, "events that met no speech that goes on for sure")
+        ),
+    ),
+    *_titled(
+        "Stutters",
+        MetricSpec(
+            unit="s",
+            better="lower",
+            span=("silence within 1.0 s of a disturbance", "the same response goes on"),
+            detector=AS_HEARD,
+            group="duplex",
+            on_event=interruption.stutter_gap,
+            bought_by=_FALSE,
+            is_headline=False,
+        ),
+    ),
+)
+
+_FLOOR = _titled(
+    "Overlap and floor",
     _talk(overlap.overlap_rate, "both talk / total time"),
     _detail(_talk(overlap.overlap_share_of_speech, "both talk / anybody talks")),
     _talk(overlap.agent_overlap_rate, "both talk, the agent began last / total time", "lower"),
@@ -345,6 +386,7 @@ METRICS: tuple[MetricSpec, ...] = (
     *_SETUP,
     *_TURNS,
     *_STOPS,
+    *_RESPONSES,
     *_DISTURBANCES,
     *_FLOOR,
     *_TRANSPORT,

@@ -61,7 +61,7 @@ class MetricSpec:
         agent stops): such values are censored at bounds that say nothing of the metric, and its
         percentiles are Kaplan-Meier's.
     bought_by
-        Names of the rates whose rise makes an improvement of this metric no gain.
+        Names of the shares that, where they get worse, make an improvement of this one no gain.
     is_headline
         Whether the summary shows it; else only the section of its group does.
     is_sliced

@@ -2,8 +2,8 @@
 
 A change is told three ways: `delta` of the two p50 (or shares), `delta_bound`, its worst-case
 measurement error, and `delta_ci`, its 95 % interval over clusters that both systems share. A change
-whose bound holds 0 is "below resolution". "better" needs all three, and that nothing rose which the
-metric may have been bought with (`MetricSpec.bought_by`): early and missing replies shorten a p50
+whose bound holds 0 is "below resolution". "better" needs all three, and that nothing got worse that
+it may have been bought with (`MetricSpec.bought_by`): early and missing replies shorten a p50
 at the caller's cost, and so does an agent that stops for every sound.
 """
 
@@ -105,10 +105,10 @@ def _rows(
         raise ValueError(f"both systems are called {base.system!r}")
     base, tuned = clustered(base, tuned)
     rows = [_row(spec, base, tuned) for spec in specs]
-    rose = _rose(base, tuned)
+    worse = _worsened(base, tuned)
     scripts = _other_scripts(base, tuned)
     for row, spec in zip(rows, specs, strict=True):
-        row["bought"] = next((f"{name} rose" for name in spec.bought_by if name in rose), None)
+        row["bought"] = next((worse[name] for name in spec.bought_by if name in worse), None)
         _point(row, scripts)
     return rows
 
@@ -246,17 +246,21 @@ def _why_not(spec: MetricSpec, base: ScoreSet, tuned: ScoreSet) -> str | None:
     return None
 
 
-def _rose(base: ScoreSet, tuned: ScoreSet) -> frozenset[str]:
-    """Return the names of the shares that rose, by whatever little, and that others hang on."""
+def _worsened(base: ScoreSet, tuned: ScoreSet) -> dict[str, str]:
+    """Return the shares that others hang on and that got worse, by whatever little, in words."""
     names = {name for spec in METRICS for name in spec.bought_by}
-    shares = {
-        spec.name: [pooled_rate(sample_of(scores, spec)).value for scores in (base, tuned)]
-        for spec in METRICS
-        if spec.name in names
-    }
-    return frozenset(
-        name for name, (old, new) in shares.items() if new is not None and new > (old or 0.0)
-    )
+    found = {}
+    for spec in METRICS:
+        if spec.name not in names:
+            continue
+        old, new = (pooled_rate(sample_of(scores, spec)).value for scores in (base, tuned))
+        if new is None:
+            continue
+        if spec.better == "lower" and new > (old or 0.0):
+            found[spec.name] = f"{spec.name} rose"
+        elif spec.better == "higher" and new < (1.0 if old is None else old):
+            found[spec.name] = f"{spec.name} fell"
+    return found
 
 
 def _other_scripts(base: ScoreSet, tuned: ScoreSet) -> str | None:
