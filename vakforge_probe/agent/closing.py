@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vakforge_eval.timeline.instant import Instant, ns_to_s
-from vakforge_probe.agent.clips import NOISE_GROUP
 from vakforge_probe.agent.ears import Utterance
 from vakforge_probe.agent.heard import Heard
 from vakforge_probe.agent.marks import Account, Mark
@@ -151,11 +150,11 @@ class Closing:
             }
 
     def _shared(self, heard: Heard) -> dict[str, Any]:
-        """Return for how long both talked at once; of the caller's sounds, noise is no talk."""
+        """Return for how long both talked at once; what has no words is no talk."""
         theirs = [
             (self._tape.spoken_start(a)[0].at, self._tape.spoken_end(b)[0].at)
             for u in self.utterances
-            if u.clip is None or u.clip.group != NOISE_GROUP
+            if u.clip is None or u.clip.text
             for a, b in u.spans
             if a < min(b, self._tape.length)
         ]

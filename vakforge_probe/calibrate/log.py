@@ -1,0 +1,171 @@
+"""The reference agent's truth log, as far as what is measured is compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, Field, ValidationError
+
+from vakforge_eval.capture import strict_json
+from vakforge_probe.agent.overlaps import Outcome, Voice
+from vakforge_probe.errors import ConfigError
+
+__all__ = ["EventLine", "OverlapLine", "Truth", "TruthValue", "TurnLine", "read_truth"]
+
+
+class TruthValue(BaseModel, frozen=True):
+    """A time by the agent's account, with the error of that account (s)."""
+
+    value: float
+    lo: float
+    hi: float
+
+
+class _Line(BaseModel, frozen=True):
+    connection: str
+
+
+class _Stated(_Line, frozen=True):
+    """A line that states times; `microphone` holds them, null where they do not exist."""
+
+    microphone: dict[str, TruthValue | None]
+    marks_late_ns: dict[str, int]
+
+    def late_ns(self) -> int:
+        """Return how late the agent was with what the line stands on, or how wide its error is."""
+        stated = (time for time in self.times() if time is not None)
+        widths = (round((time.hi - time.lo) * 1e9) for time in stated)
+        return max([*self.marks_late_ns.values(), *widths], default=0)
+
+    def times(self) -> Iterable[TruthValue | None]:
+        """Return all times of the line."""
+        return self.microphone.values()
+
+
+class TurnLine(_Stated, frozen=True):
+    """What the agent says of a turn that it took."""
+
+    user_end_sample: int
+    rule: str
+
+
+class EventLine(_Stated, frozen=True):
+    """What the agent says of an utterance: what it did to the agent's speech.
+
+    `outcome` is None where the agent cannot tell.
+    """
+
+    start_sample: int
+    outcome: Outcome | None
+    rule: str | None
+    gap_s: TruthValue | None
+
+    def times(self) -> Iterable[TruthValue | None]:
+        """Return all times of the line."""
+        return (*self.microphone.values(), self.gap_s)
+
+
+class OverlapLine(_Line, frozen=True):
+    """How long both talked at once, and how badly the agent knows it (s)."""
+
+    overlap_s: float
+    agent_overlap_s: float
+    total_s: float
+    error_s: float
+
+
+class _HeardLine(_Line, frozen=True):
+    response: str
+    spans: tuple[tuple[int, int], ...]
+    width_ns: int
+    is_whole: bool
+    is_open: bool
+
+
+class _ConnectedLine(_Line, frozen=True):
+    behaviour: dict[str, object] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The agent's account of all calls, by label of the call.
+
+    Attributes
+    ----------
+    turns
+        By label and stream position at which the user's words ended.
+    events
+        All utterances, by label and stream position at which they began.
+    heard
+        When each response was heard.
+    overlaps
+        How long both talked.
+    """
+
+    turns: dict[tuple[str, int], TurnLine] = field(default_factory=dict)
+    events: dict[tuple[str, int], EventLine] = field(default_factory=dict)
+    heard: dict[str, list[Voice]] = field(default_factory=dict)
+    overlaps: dict[str, OverlapLine] = field(default_factory=dict)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.labels: dict[str, str] = {}
+        self.truth = Truth()
+
+    def take(self, obj: dict[str, object]) -> None:
+        """Take one line in; those of calls without a label are left out."""
+        if obj["type"] == "connected":
+            connected = _ConnectedLine.model_validate(obj)
+            self.labels[connected.connection] = str(connected.behaviour.get("label", ""))
+            return
+        read = _READERS.get(str(obj["type"]))
+        if read is None:
+            return
+        line = read.model_validate(obj)
+        label = self.labels[line.connection]
+        if label:
+            self._keep(label, line)
+
+    def _keep(self, label: str, line: _Line) -> None:
+        match line:
+            case TurnLine():
+                self.truth.turns[label, line.user_end_sample] = line
+            case EventLine():
+                self.truth.events[label, line.start_sample] = line
+            case OverlapLine():
+                self.truth.overlaps[label] = line
+            case _HeardLine(response=name, spans=spans, is_whole=is_whole, is_open=is_open):
+                voice = Voice(name, spans, is_whole, is_open)
+                self.truth.heard.setdefault(label, []).append(voice)
+
+
+_READERS: dict[str, type[_Line]] = {
+    "turn": TurnLine,
+    "event": EventLine,
+    "heard": _HeardLine,
+    "overlap": OverlapLine,
+}
+
+
+def read_truth(path: Path) -> Truth:
+    """Return what a truth log says of its labelled calls.
+
+    Raises
+    ------
+    ConfigError
+        If a line is not one of a truth log, or two connections carry one label.
+    """
+    reader = _Reader()
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                reader.take(strict_json.loads(line))
+            except (ValueError, KeyError, TypeError, ValidationError):
+                raise ConfigError("not a truth log", file=str(path), line=number) from None
+    named = [label for label in reader.labels.values() if label]
+    if len(set(named)) < len(named):
+        raise ConfigError("two connections carry one label", file=str(path))
+    return reader.truth
