@@ -98,13 +98,13 @@ def check_protocol(loaded: LoadedScenario, items: tuple[Item, ...], can: Capabil
                 place,
                 "cannot be met: a continuous stream does not tell an end before it is heard",
             )
+        _check_shown(loaded, place, can)
         if not can.barge_in and _talks_over(place):
             raise _anchor_error(
                 loaded,
                 place,
                 "is while the agent speaks: this protocol is half duplex and does not listen then",
             )
-        _check_shown(loaded, place, can)
 
 
 def _talks_over(place: Place) -> bool:

@@ -158,6 +158,63 @@ class TestSession:
         assert "speech_started" in codec.flush_on
         assert not codec.capabilities.manual_commit
 
+    def test_the_session_may_change_its_mind_in_the_call(self) -> None:
+        codec = ready({"audio": {"input": {"turn_detection": {"type": "server_vad"}}}})
+        for interrupts in (False, True, None, False):
+            detection = {"interrupt_response": interrupts}
+            tell(
+                codec,
+                type="session.updated",
+                session={"audio": {"input": {"turn_detection": detection}}},
+            )
+            assert ("speech_started" in codec.flush_on) is (interrupts is not False)
+            assert "interrupt" in codec.flush_on
+
+    def test_a_profile_says_what_flushes_whatever_the_session_says(self) -> None:
+        never = {"audio": {"input": {"turn_detection": {"interrupt_response": False}}}}
+        for profile, flushes in (("ga", False), ("ga-flush", True)):
+            codec = make_client(f"openai-realtime/{profile}")
+            codec.send(START)
+            codec.receive(json.dumps({"type": "session.updated", "session": never}), AT)
+            assert ("speech_started" in codec.flush_on) is flushes
+
+    @pytest.mark.parametrize(
+        ("profile", "place"), [("manual", ("audio", "input")), ("beta-manual", ())]
+    )
+    def test_a_manual_profile_asks_for_no_turn_detection(
+        self, profile: str, place: tuple[str, ...]
+    ) -> None:
+        codec = make_client(f"openai-realtime/{profile}")
+        assert codec.capabilities.manual_commit
+        (update,) = sent(codec.send(START))
+        asked = update["session"]
+        for key in place:
+            asked = asked[key]
+        assert asked["turn_detection"] is None
+
+    @pytest.mark.parametrize("session", [{}, {"turn_detection": None}])
+    def test_a_manual_session_may_be_granted_without_a_word(self, session: Any) -> None:
+        codec = make_client("openai-realtime/manual")
+        codec.send(START)
+        created = {"turn_detection": {"type": "server_vad"}} if session else {}
+        codec.receive(json.dumps({"type": "session.created", "session": created}), AT)
+        (event,) = codec.receive(json.dumps({"type": "session.updated", "session": session}), AT)
+        assert isinstance(event, Ready)
+        assert codec.capabilities.manual_commit
+        assert "speech_started" not in codec.flush_on
+
+    def test_a_session_that_detects_turns_although_asked_not_to_is_refused(self) -> None:
+        codec = make_client("openai-realtime/manual")
+        codec.send(START)
+        granted = {"audio": {"input": {"turn_detection": {"type": "server_vad"}}}}
+        (event,) = codec.receive(json.dumps({"type": "session.updated", "session": granted}), AT)
+        assert isinstance(event, Fault)
+        assert "detects turns" in event.what
+
+    def test_a_half_duplex_profile_cannot_be_barged_into(self) -> None:
+        assert not make_client("openai-realtime/halfduplex").capabilities.barge_in
+        assert make_client("openai-realtime").capabilities.barge_in
+
     def test_transcripts_are_a_capability_only_if_the_session_has_them(self) -> None:
         assert not ready().capabilities.transcripts
         assert ready({"input_audio_transcription": {"model": "x"}}).capabilities.transcripts

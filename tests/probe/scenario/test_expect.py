@@ -115,6 +115,28 @@ def test_a_half_duplex_protocol_can_show_neither_stop_nor_hold(
         compiled("steps:\n" + SAY + step, can=Capabilities(response_end=True, barge_in=False))
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        "  - {barge_in: null, clip: en/booking_stop}\n",
+        "  - {sham: null}\n",
+        "  - {say: null, clip: en/booking_stop, at: 300 ms after agent onset}\n",
+        "  - {say: null, clip: en/booking_stop, at: -300 ms after agent end}\n",
+    ],
+)
+def test_nothing_is_said_into_the_speech_of_a_half_duplex_agent(
+    compiled: Compile, step: str
+) -> None:
+    assert compiled("steps:\n" + SAY + step)
+    with pytest.raises(ConfigError, match=r"steps\[1\]\.at: .*half duplex"):
+        compiled("steps:\n" + SAY + step, can=Capabilities(response_end=True, barge_in=False))
+
+
+def test_a_half_duplex_agent_can_be_talked_to_in_turns(compiled: Compile) -> None:
+    steps = "steps:\n" + SAY + "  - {say: null, clip: en/booking_stop, at: 1 s after agent end}\n"
+    assert compiled(steps, can=Capabilities(response_end=True, barge_in=False))
+
+
 def test_what_a_reply_mentions_needs_a_protocol_that_tells_it(compiled: Compile) -> None:
     steps = "steps:\n" + SAY.replace("}", ", expect: reply mentions table}")
     assert compiled(steps, can=TEXT)
