@@ -43,6 +43,7 @@ class ExitCode(IntEnum):
     """What a command's exit code means."""
 
     OK = 0
+    MISSED = 1
     CONFIG = 2
     TARGET = 3
     INVALID = 4

@@ -19,7 +19,7 @@ app = typer.Typer(
     name="vakforge-probe",
     help="Real-time duplex probe for voice agents: every latency comes with its measured error.",
     epilog=(
-        "Exit codes: 0 ok, 2 usage or configuration, 3 target failed, "
+        "Exit codes: 0 ok, 1 an expectation was missed, 2 usage or configuration, 3 target failed, "
         "4 measurement invalid or indeterminate, 5 partial, 130/143 stopped (captures closed). "
         "Every option may also be set as VAKFORGE_PROBE_<COMMAND>_<OPTION>."
     ),

@@ -42,7 +42,7 @@ def report(
     from vakforge_eval.report.markdown_writer import to_markdown
     from vakforge_probe.cli.session import write_report
     from vakforge_probe.cli.table import print_summary
-    from vakforge_probe.cli.verdict import judge
+    from vakforge_probe.cli.verdict import judge, told
 
     found = _find(captures, "CAPTURES")
     base = _find(baseline, "--baseline") if baseline else []
@@ -52,6 +52,7 @@ def report(
         console.print(to_markdown(document), markup=False)
     else:
         print_summary(document, console)
+    complain(told(document))
     code, why = judge(document)
     if code is not ExitCode.OK:
         complain([f"{why} (exit code {int(code)})"])

@@ -125,11 +125,15 @@ def conclude(
     stopped: ExitCode | None,
     console: Console,
     as_json: bool,
+    is_demo: bool = False,
 ) -> ExitCode:
-    """Write the report of a run's captures, print it, and return the run's exit code."""
+    """Write the report of a run's captures, print it, and return the run's exit code.
+
+    A missed expectation of the demo's agent is told and no error.
+    """
     from vakforge_eval.capture.format import INDEX
     from vakforge_probe.cli.table import print_summary
-    from vakforge_probe.cli.verdict import judge
+    from vakforge_probe.cli.verdict import judge, told
 
     problems = [str(o.recorder_problem) for o in outcomes if o.recorder_problem is not None]
     captures = [o.capture for o in outcomes if (o.capture / INDEX).is_file()]
@@ -143,7 +147,8 @@ def conclude(
     document = write_report(captures, out=folder)
     print_summary(document, console)
     console.print(f"report: {folder / 'report.html'}", markup=False)
-    code, why = judge(document)
+    complain(told(document))
+    code, why = judge(document, is_demo=is_demo)
     if stopped is not None:
         code, why = stopped, f"stopped after {len(captures)} call{'s' * (len(captures) != 1)}"
     elif problems and code in (ExitCode.OK, ExitCode.PARTIAL):

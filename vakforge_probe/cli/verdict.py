@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from vakforge_eval.timeline.script import BACKGROUND_KINDS
 from vakforge_probe.errors import ExitCode
+from vakforge_probe.text import clean
 
-__all__ = ["judge"]
+__all__ = ["judge", "told"]
 
 Row = Mapping[str, Any]
 
+_MEETS_SPEECH = ("barge_in", "backchannel", "noise", "side_talk")
+"""What shows nothing unless it meets the agent's speech; a sham is only their control."""
+_TOLD = 20
+_NAMED = 2
 
-def judge(document: Row) -> tuple[ExitCode, str]:
+
+def judge(document: Row, *, is_demo: bool = False) -> tuple[ExitCode, str]:
     """Return the exit code of a report document, and why it is not 0 (else nothing).
 
-    ==========================================  ====
-    all calls failed, one at least by target    3
-    the target answered no turn of any call     3
-    all calls failed by the probe               4
-    nothing measured, not valid, indeterminate  4
-    a recording stopped before its call did     4
-    some calls failed                           5
-    ==========================================  ====
+    ==================================================  ====
+    all calls failed, one at least by target            3
+    the target answered no turn of any call             3
+    all calls failed by the probe                       4
+    nothing measured, not valid, indeterminate          4
+    a recording stopped before its call did             4
+    an expectation was missed (not in the demo)         1
+    one is indeterminate, or none could be decided      4
+    no interruption or disturbance met speech           4
+    some calls failed                                   5
+    ==================================================  ====
+
+    Expectations count for the probed system, not for its baseline.
     """
     calls, turns, status = document["calls"], document["turns"], document["verdict"]
     failures = [call["failure"] for call in calls if call["failure"]]
     if calls and len(failures) == len(calls):
         return _all_failed(failures)
-    if turns and all("no_reply" in turn["flags"] for turn in turns):
-        words = f"no answer in any of {len(turns)} turns"
+    asked = [turn for turn in turns if turn["kind"] not in BACKGROUND_KINDS]
+    if asked and all("no_reply" in turn["flags"] for turn in asked):
+        words = f"no answer in any of {len(asked)} turns"
         return ExitCode.TARGET, f"timeout in phase first_audio: {words}"
     if status["status"] == "nothing_measured" or not _is_measured(turns, calls):
         return ExitCode.INVALID, "nothing was measured"
@@ -37,6 +52,9 @@ def judge(document: Row) -> tuple[ExitCode, str]:
         return ExitCode.INVALID, f"the measurement is {status['status']}"
     if n := document["provenance"].get("truncated_captures"):
         return ExitCode.INVALID, f"{n} recordings stopped before their calls did"
+    found = _judge_expectations(document, is_demo=is_demo) or _judge_events(document)
+    if found is not None:
+        return found
     if failures:
         return ExitCode.PARTIAL, f"{len(failures)} of {len(calls)} calls failed"
     return ExitCode.OK, ""
@@ -52,5 +70,105 @@ def _all_failed(failures: Sequence[Row]) -> tuple[ExitCode, str]:
 def _is_measured(turns: Sequence[Row], calls: Sequence[Row]) -> bool:
     """Whether anything that the agent said was measured: a turn's reply, else a greeting."""
     if turns:
-        return any("value" in value for turn in turns for value in turn["metrics"].values())
+        values = (value for turn in turns for value in turn["metrics"].values())
+        return any(value.get("value") is not None for value in values)
     return any("value" in call["metrics"].get("greeting_latency", {}) for call in calls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What became of one expectation of one step of one call."""
+
+    system: str
+    text: str
+    status: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.status.replace('_', ' ')}: {self.text}"
+
+
+def _expected(document: Row) -> Iterator[_Expected]:
+    for row in document["turns"]:
+        for verdict in row.get("expectations", ()):
+            status, why = verdict["status"], verdict["why"]
+            if not row["valid"]:
+                status, why = "not_measurable", "the probe spoilt it"
+            step = f"{row['scenario']}, step {row['step']} ({row['kind']})"
+            text = clean(f"{step}: {verdict['expect']}: {why}", 300)
+            yield _Expected(row["system"], text, status)
+
+
+def _judge_expectations(document: Row, *, is_demo: bool) -> tuple[ExitCode, str] | None:
+    probed = document["systems"][-1]
+    expected = [one for one in _expected(document) if one.system == probed]
+    by_status = {
+        status: [one for one in expected if one.status == status]
+        for status in ("fail", "indeterminate", "pass")
+    }
+    if by_status["fail"] and not is_demo:
+        return ExitCode.MISSED, _counted(by_status["fail"], len(expected), "missed")
+    if by_status["indeterminate"]:
+        return ExitCode.INVALID, _counted(by_status["indeterminate"], len(expected), "undecided")
+    if expected and not by_status["pass"] and not by_status["fail"]:
+        return ExitCode.INVALID, _counted(expected, len(expected), "void or not measurable")
+    return None
+
+
+def _counted(some: Sequence[_Expected], n_all: int, words: str) -> str:
+    verb = "is" if len(some) == 1 else "are"
+    named = list(dict.fromkeys(one.text for one in some))
+    more = f"; and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    first = "; ".join(named[:_NAMED])
+    return f"{len(some)} of {n_all} expectations {verb} {words}: {first}{more}"
+
+
+def _judge_events(document: Row) -> tuple[ExitCode, str] | None:
+    """Judge a run that was to interrupt or disturb the agent and never did."""
+    met, void = _events(document, document["systems"][-1])
+    if met or not void:
+        return None
+    return ExitCode.INVALID, f"no interruption or disturbance counts: {_voids(void)}"
+
+
+def _events(document: Row, system: str) -> tuple[list[Row], list[Row]]:
+    """Return what met the agent's speech and what was to and is void."""
+    rows = [r for r in document["turns"] if r["system"] == system and r["kind"] in _MEETS_SPEECH]
+    void = [row for row in rows if "void" in row["flags"]]
+    return [row for row in rows if row not in void], void
+
+
+def _voids(rows: Sequence[Row]) -> str:
+    """Return in words how void events came about."""
+    counts = Counter((str(row["kind"]), str(row["outcome"])) for row in rows)
+    words = {
+        "silent": "met silence",
+        "ended": "met a reply that ended by itself",
+        "anchor_missed": "came at another moment than meant",
+    }
+    return ", ".join(
+        f"{n} {kind.replace('_', ' ')} {words.get(outcome, outcome.replace('_', ' '))}"
+        for (kind, outcome), n in sorted(counts.items())
+    )
+
+
+def told(document: Row) -> list[str]:
+    """Return what must be said of expectations and void events whatever the exit code; may be none.
+
+    A line for each expectation that did not pass, in the order of the report, and one of the
+    events that showed nothing.
+    """
+    systems = document["systems"]
+    lines = [
+        f"{one.system}: {one.line}" if len(systems) > 1 else one.line
+        for one in _expected(document)
+        if one.status != "pass"
+    ]
+    if len(lines) > _TOLD:
+        lines = [*lines[:_TOLD], f"… and {len(lines) - _TOLD} more"]
+    for system in systems:
+        _, void = _events(document, system)
+        if void:
+            whose = f"{system}: " if len(systems) > 1 else ""
+            lines.append(f"{whose}void, not counted: {_voids(void)}")
+    return lines

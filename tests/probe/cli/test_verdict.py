@@ -6,17 +6,21 @@ from typing import Any
 
 import pytest
 
-from vakforge_probe.cli.verdict import judge
+from vakforge_probe.cli.verdict import judge, told
 from vakforge_probe.errors import ExitCode
 
 CLOSED = {"kind": "closed", "phase": "call", "message": "m"}
 REFUSED = {"kind": "refused", "phase": "connect", "message": "m"}
 OURS = {"kind": "probe_fault", "phase": "call", "message": "m"}
 
-ANSWERED = {"flags": [], "metrics": {"ttfa": {"value": 0.5}, "tool_wait": {"undefined": "x"}}}
-UNANSWERED = {"flags": ["no_reply"], "metrics": {"ttfa": {"censored": 6.0}}}
-INAUDIBLE = {"flags": ["not_audible"], "metrics": {"ttfa": {"undefined": "no_audio"}}}
-FAILED = {"flags": ["call_failed"], "metrics": {"ttfa": {"undefined": "call_failed"}}}
+SAID = {"system": "tuned", "scenario": "order", "step": 0, "kind": "say", "valid": True}
+ANSWERED = SAID | {
+    "flags": [],
+    "metrics": {"ttfa": {"value": 0.5}, "tool_wait": {"undefined": "x"}},
+}
+UNANSWERED = SAID | {"flags": ["no_reply"], "metrics": {"ttfa": {"censored": 6.0}}}
+INAUDIBLE = SAID | {"flags": ["not_audible"], "metrics": {"ttfa": {"undefined": "no_audio"}}}
+FAILED = SAID | {"flags": ["call_failed"], "metrics": {"ttfa": {"undefined": "call_failed"}}}
 
 
 def document(
@@ -29,6 +33,7 @@ def document(
 ) -> dict[str, Any]:
     metrics = {"setup": {"value": 0.1}, "greeting_latency": greeting or {"undefined": "x"}}
     return {
+        "systems": ["tuned"],
         "calls": [{"failure": failure, "metrics": metrics} for failure in failures],
         "turns": turns,
         "verdict": {"status": status, "reasons": []},
@@ -79,3 +84,125 @@ def test_the_exit_code_follows_from_what_was_measured(
     assert got is code
     assert why in words
     assert bool(words) == (code is not ExitCode.OK)
+
+
+# -- expectations and events ----------------------------------------------------------------------
+
+
+def met(**facts: Any) -> dict[str, Any]:
+    """Return the row of a barge-in that the agent stopped for."""
+    value = {"stop_heard": {"value": 0.4}}
+    return (
+        ANSWERED | {"kind": "barge_in", "step": 2, "outcome": "stopped", "metrics": value} | facts
+    )
+
+
+def void(outcome: str = "silent", **facts: Any) -> dict[str, Any]:
+    return met(flags=["void"], outcome=outcome, metrics={"stop_heard": {"undefined": "x"}}, **facts)
+
+
+def expecting(*statuses: str, **facts: Any) -> dict[str, Any]:
+    verdicts = [{"expect": "stop within 0.7 s", "status": s, "why": "so"} for s in statuses]
+    return met(expectations=verdicts, **facts)
+
+
+@pytest.mark.parametrize(
+    ("turns", "code", "why"),
+    [
+        ([expecting("pass")], ExitCode.OK, ""),
+        (
+            [expecting("pass", "fail")],
+            ExitCode.MISSED,
+            "1 of 2 expectations is missed: order, step",
+        ),
+        ([expecting("fail"), expecting("fail")], ExitCode.MISSED, "2 of 2 expectations are missed"),
+        (
+            [expecting("fail", "indeterminate")],
+            ExitCode.MISSED,
+            "(barge_in): stop within 0.7 s: so",
+        ),
+        (
+            [expecting("pass", "indeterminate")],
+            ExitCode.INVALID,
+            "1 of 2 expectations is undecided",
+        ),
+        ([expecting("pass", "void")], ExitCode.OK, ""),
+        ([expecting("pass", "not_measurable")], ExitCode.OK, ""),
+        ([expecting("void", "not_measurable")], ExitCode.INVALID, "2 of 2 expectations are void"),
+        # What the probe spoilt is nothing of the target's.
+        ([expecting("pass"), expecting("fail", valid=False)], ExitCode.OK, ""),
+        ([ANSWERED, expecting("pass", valid=False)], ExitCode.INVALID, "the probe spoilt it"),
+        # The baseline is only compared with.
+        ([expecting("fail", system="base"), expecting("pass")], ExitCode.OK, ""),
+        ([expecting("pass", system="base"), expecting("fail")], ExitCode.MISSED, "1 of 1"),
+        # Events without expectations.
+        ([ANSWERED, met(), void()], ExitCode.OK, ""),
+        ([ANSWERED, void()], ExitCode.INVALID, "1 barge in met silence"),
+        (
+            [ANSWERED, void("ended", kind="noise"), void("anchor_missed", kind="noise")],
+            ExitCode.INVALID,
+            "1 noise came at another moment than meant, 1 noise met a reply that ended by itself",
+        ),
+        ([ANSWERED, void(), met(kind="sham")], ExitCode.INVALID, "1 barge in met silence"),
+        ([ANSWERED, void(kind="sham")], ExitCode.OK, ""),
+    ],
+)
+def test_expectations_and_events_decide_the_exit_code_of_a_valid_run(
+    turns: list[Any], code: ExitCode, why: str
+) -> None:
+    got, words = judge(document([None], turns) | {"systems": ["base", "tuned"]})
+    assert (got, why in words) == (code, True), words
+
+
+def test_a_run_that_is_not_valid_or_failed_decides_nothing_on_expectations() -> None:
+    assert judge(document([None], [expecting("fail")], "invalid"))[0] is ExitCode.INVALID
+    assert judge(document([CLOSED], [expecting("fail")]))[0] is ExitCode.TARGET
+
+
+def test_a_missed_expectation_weighs_more_than_calls_that_failed() -> None:
+    assert judge(document([None, CLOSED], [expecting("fail")]))[0] is ExitCode.MISSED
+
+
+def test_the_demo_may_miss_what_its_scenarios_expect() -> None:
+    assert judge(document([None], [expecting("fail")]), is_demo=True)[0] is ExitCode.OK
+    undecided = document([None], [expecting("indeterminate")])
+    assert judge(undecided, is_demo=True)[0] is ExitCode.INVALID
+
+
+def test_a_background_utterance_is_no_turn_that_was_answered() -> None:
+    noise = SAID | {"kind": "noise", "flags": ["void"], "metrics": {}, "outcome": "silent"}
+    code, why = judge(document([None], [UNANSWERED, noise]))
+    assert (code, why.endswith("no answer in any of 1 turns")) == (ExitCode.TARGET, True)
+
+
+def test_a_share_of_nothing_is_no_measurement() -> None:
+    empty = SAID | {"flags": [], "metrics": {"x": {"hits": 0, "total": 0, "value": None}}}
+    assert judge(document([None], [empty]))[0] is ExitCode.INVALID
+
+
+def test_all_that_did_not_pass_is_told_and_what_was_void_is_counted() -> None:
+    turns = [expecting("pass", "fail"), expecting("void", flags=["void"], outcome="silent")]
+    assert told(document([None], turns)) == [
+        "fail: order, step 2 (barge_in): stop within 0.7 s: so",
+        "void: order, step 2 (barge_in): stop within 0.7 s: so",
+        "void, not counted: 1 barge in met silence",
+    ]
+    assert told(document([None], [expecting("pass"), met()])) == []
+
+
+def test_with_a_baseline_it_is_told_whose_it_is() -> None:
+    pair = document([None], [expecting("fail", system="base"), void()])
+    assert told(pair | {"systems": ["base", "tuned"]}) == [
+        "base: fail: order, step 2 (barge_in): stop within 0.7 s: so",
+        "tuned: void, not counted: 1 barge in met silence",
+    ]
+
+
+def test_a_long_list_of_expectations_is_cut() -> None:
+    lines = told(document([None], [expecting("fail", step=n) for n in range(50)]))
+    assert (len(lines), lines[-1]) == (21, "… and 30 more")
+
+
+def test_text_of_a_scenario_reaches_the_terminal_on_one_clean_line() -> None:
+    lines = told(document([None], [expecting("fail", scenario="a\x1b[31m\nb")]))
+    assert all(line.isprintable() for line in lines)
