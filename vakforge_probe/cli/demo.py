@@ -20,15 +20,24 @@ BASE = {
     "jitter_ms": 30,
     "filler": "true",
     "answer_delay": 0.35,
+    "reply_length": 5.0,
+    "stop_delay": 0.8,
+    "backchannel_words": 1,
+    "on_backchannel": "pause",
+    "resume_delay": 0.6,
 }
-"""The demo's slower setting of the reference agent."""
+"""The demo's slower setting of the reference agent: it answers and stops late, falters at a word of
+assent and falls silent at two."""
 TUNED = {
     "reply_delay": 0.5,
     "endpoint_silence": 0.3,
     "filler": "true",
     "answer_delay": 0.15,
+    "reply_length": 5.0,
+    "stop_delay": 0.2,
+    "backchannel_words": 2,
 }
-"""The demo's faster setting of the reference agent."""
+"""The demo's faster setting of the reference agent; it talks on through signs of listening."""
 
 
 @command
@@ -77,4 +86,6 @@ def demo(
             seed=seed,
         )
         outcomes, stopped = dial_all(plans, concurrency=concurrency, console=console)
-    return conclude(outcomes, folder=folder, stopped=stopped, console=console, as_json=json)
+    return conclude(
+        outcomes, folder=folder, stopped=stopped, console=console, as_json=json, is_demo=True
+    )

@@ -14,7 +14,10 @@ The rules:
   fires means that it was not over after all.
 - *After the agent's onset*: the first onset from the step's turn on; one before it counts while
   the agent still speaks and the offset still lies ahead. What is meant to be heard over the
-  agent's speech does not use an onset whose speech is known to end too early.
+  agent's speech does not use an onset whose speech is known to end too early, unless the agent is
+  heard again by then: it paused for breath.
+- Where nothing tells the end of a response, an agent that falls silent within 1 s of a disturbance
+  may go on: what comes after its end waits until that has been watched.
 - When nothing comes for as long as the reply may take, what needs no agent goes on without it and
   the rest is skipped. A reply or a sign of life (a response begun, a tool at work) starts that
   time anew; after a finished reply it is 3 s.
@@ -35,7 +38,7 @@ from vakforge_eval.timeline.script import BACKGROUND_KINDS, FLOOR_TAKING_KINDS, 
 from vakforge_probe.scenario.anchors import AnchorKind
 from vakforge_probe.scenario.edges import HeardEdge
 from vakforge_probe.scenario.flow import Act, Choice, Condition, Flow, Node
-from vakforge_probe.scenario.hearing import Hearing
+from vakforge_probe.scenario.hearing import Hearing, Segment
 
 __all__ = ["Action", "Branch", "Director", "Fire", "HangUp", "Skip"]
 
@@ -44,6 +47,7 @@ LEAD_NS = 40 * NS_PER_MS
 
 _AFTERTHOUGHT_NS = 3 * NS_PER_S
 """Speech that comes later after a finished reply was not asked for."""
+_SILENCED_NS = NS_PER_S
 _WATCH_NS = 4 * NS_PER_S
 """A disturbance may silence the agent within 1 s, and it may resume within 3 s."""
 _LINGER_NS = 500 * NS_PER_MS
@@ -148,6 +152,7 @@ class Director:
         """Its end: from here a reply is due."""
         self._patience_ns = flow.greeting_ns
         self._watch_until_ns = 0
+        self._tells_end = flow.tells_response_end
         self._plan: _Plan | None = None
         self._is_planned = False
         """Whether `_plan` still follows from what is known."""
@@ -222,6 +227,8 @@ class Director:
         if found is None:
             return self._step_unanchored(act)
         start_ns = max(found.at_ns + act.anchor.offset_ns, self._free_ns)
+        if act.anchor.kind.is_agent_end:
+            start_ns = max(start_ns, self._may_go_on_until(found.at_ns))
         limit_ns = self._free_ns + act.limit_ns
         if act.kind is StepKind.WAIT and start_ns > limit_ns:
             return _Plan(limit_ns, partial(self._fire, act, _Found(limit_ns), limit_ns))
@@ -285,10 +292,22 @@ class Director:
             is_past = end_ns is not None and end_ns < self._free_ns
             if onset_ns < self._free_ns and (is_past or start_ns < self._free_ns):
                 continue
-            if act.kind in _OVER_SPEECH and end_ns is not None and end_ns <= start_ns:
+            if act.kind in _OVER_SPEECH and not self._speaks_at(start_ns, segment):
                 continue
             return _found(segment.onset)
         return None
+
+    def _speaks_at(self, at_ns: int, segment: Segment) -> bool:
+        """Whether `segment`, or one after it, is or may be heard at a moment that lies ahead."""
+        if segment.end is None or at_ns < segment.end.heard_ns:
+            return True
+        return any(
+            later.onset.heard_ns <= at_ns
+            and later.onset.confirmed_ns <= at_ns
+            and (later.end is None or at_ns < later.end.heard_ns)
+            for later in self._hearing.segments
+            if later.onset.heard_ns > segment.onset.heard_ns
+        )
 
     def _reply_end(self) -> HeardEdge | None:
         """Return the end of the reply to the user's last turn (or of the greeting), if over."""
@@ -299,6 +318,12 @@ class Director:
             last.onset.heard_ns >= self._floor_ns and last.end.heard_ns >= self._asked_ns
         )
         return last.end if is_reply else None
+
+    def _may_go_on_until(self, end_ns: int) -> int:
+        """Return until when speech that ended so may go on after all; 0 if nothing says so."""
+        since_ns = end_ns - (self._watch_until_ns - _WATCH_NS)
+        is_silenced = not self._tells_end and 0 <= since_ns <= _SILENCED_NS
+        return self._watch_until_ns if is_silenced else 0
 
     def _given_up_at(self) -> int | None:
         """Return when waiting for the agent ends; None while it is heard to speak."""

@@ -454,6 +454,95 @@ def test_a_backchannel_that_silences_the_agent_does_not_cost_the_next_turn_its_a
     assert stage.fired == [(0, 0), (1, 2000), (1, 2700)]
 
 
+@pytest.mark.parametrize(("tells_end", "next_at"), [(True, 2700), (False, 6000)])
+def test_an_agent_that_may_yet_go_on_after_a_disturbance_is_waited_for(
+    tells_end: bool, next_at: int
+) -> None:
+    """Where a response's end is told, a silence that is no end is waited for anyway."""
+    nod = act(1, "backchannel", "500 ms after agent onset", speech=400)
+    stage = Stage(say(), nod, NEXT, tells_end=tells_end).to(1500).hear("onset", 1500)
+    stage.to(2550).hear("end", 2200).to(9000)
+    assert stage.fired == [(0, 0), (1, 2000), (1, next_at)]
+    stuttering = Stage(say(), nod, NEXT, tells_end=False).to(1500).hear("onset", 1500)
+    stuttering.to(2550).hear("end", 2200).to(4200).hear("onset", 4180).to(5350).hear("end", 5000)
+    assert stuttering.to(9000).fired[2] == (1, 5500)
+    late = Stage(say(), nod, NEXT, tells_end=False).to(1500).hear("onset", 1500)
+    late.to(3400).hear("end", 3050).to(9000)
+    assert late.fired[2] == (1, 3550)
+
+
+# -- chains -------------------------------------------------------------------------------------
+
+
+def test_an_offset_into_a_reply_outlasts_a_pause_for_breath() -> None:
+    stage = Stage(say(), barge(1, "2.5 s after agent onset"))
+    stage.to(1500).tell(ResponseStarted, response_id="r").hear("onset", 1500)
+    stage.to(2850).hear("end", 2500).to(3130).hear("onset", 3100).to(6000)
+    assert stage.fired == [(0, 0), (1, 4000)]
+    assert stage.fire(1).live_ns == (T0 + 1500) * MS
+
+
+@pytest.mark.parametrize("back_at", [3990, 4100])
+def test_an_offset_into_a_pause_waits_for_the_next_onset(back_at: int) -> None:
+    """Also where the agent is known to speak again only after the moment."""
+    stage = Stage(say(), barge(1, "2.5 s after agent onset"))
+    stage.to(1500).tell(ResponseStarted, response_id="r").hear("onset", 1500)
+    stage.to(2850).hear("end", 2500).to(back_at + 30).hear("onset", back_at).to(9000)
+    assert stage.fired == [(0, 0), (1, back_at + 2500)]
+
+
+def test_a_caller_corrects_what_they_barged_in_with() -> None:
+    stage = Stage(say(), barge(1, speech=1500), act(2, "correction", "400 ms after previous"), LAST)
+    stage.to(1500).tell(ResponseStarted, response_id="r").hear("onset", 1500)
+    stage.to(2400).flush().tell(ResponseEnded, response_id="r", status="cancelled")
+    stage.reply(6000, 7000, "b").to(9000)
+    assert stage.fired == [(0, 0), (1, 2100), (2, 4000), (2, 7500)]
+
+
+def test_after_a_stop_the_second_barge_in_goes_into_the_next_reply() -> None:
+    stage = Stage(say(), barge(1, speech=1500), barge(2, "3 s after agent onset", speech=1500))
+    stage.to(1500).tell(ResponseStarted, response_id="r").hear("onset", 1500)
+    stage.to(2400).flush().tell(ResponseEnded, response_id="r", status="cancelled")
+    stage.to(4500).tell(ResponseStarted, response_id="b").hear("onset", 4500, "b").to(9000)
+    assert stage.fired == [(0, 0), (1, 2100), (2, 7500)]
+
+
+def test_a_barge_in_during_the_filler_is_answered_and_so_is_the_tool() -> None:
+    stage = Stage(say(), barge(1, "400 ms after agent onset", speech=1500), LAST)
+    stage.to(1500).tell(ResponseStarted, response_id="a").hear("onset", 1500, "a")
+    stage.tell(ToolCall, call_id="c", name="book", response_id="a")
+    stage.to(2100).flush().tell(ResponseEnded, response_id="a", status="cancelled")
+    stage.to(2400).director.tool_answered("book", (T0 + 2400) * MS)
+    stage.reply(4000, 5000, "b").to(9000)
+    assert stage.fired == [(0, 0), (1, 1900), (2, 5500)]
+
+
+def test_a_barge_in_before_an_end_that_is_not_told_ahead_comes_late_and_the_call_goes_on() -> None:
+    """It meets silence: the capture says so, for its start lies after the end."""
+    stage = Stage(say(), barge(1, "-300 ms after agent end", speech=1500), LAST)
+    stage.reply(1500, 4000).to(6000)
+    assert stage.fired == [(0, 0), (1, 3700)]
+    assert stage.given_at(1) == 4000
+    stage.reply(6500, 7500, "b").to(9000)
+    assert stage.fired[2] == (2, 8000)
+
+
+@pytest.mark.parametrize("kind", ["backchannel", "noise", "side_talk"])
+@pytest.mark.parametrize(
+    "anchor", ["700 ms after agent onset", "-300 ms after agent end", "200 ms after tool call book"]
+)
+def test_a_sham_comes_at_the_very_moment_of_what_it_stands_for(kind: str, anchor: str) -> None:
+    def played(kind: str) -> list[tuple[int, float]]:
+        stage = Stage(say(), act(1, kind, anchor, speech=300)).to(1500)
+        stage.tell(ResponseStarted, response_id="r").hear("onset", 1500).hear("end", 6000)
+        if "tool" in anchor:
+            stage.tell(ToolCall, call_id="c", name="book", response_id="r")
+        return stage.tell(ResponseEnded, response_id="r").to(9000).fired
+
+    assert played(kind) == played("sham")
+    assert [step for step, _ in played("sham")] == [0, 1]
+
+
 # -- tools --------------------------------------------------------------------------------------
 
 
