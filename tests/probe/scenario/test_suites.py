@@ -58,8 +58,10 @@ def expected_s(suite: str, one: Compiled, *, greets: bool) -> float:
     for step in script.steps:
         if step.kind in BACKGROUND_KINDS:
             continue  # it lies within a reply
-        total += step.n_samples / script.rate_hz
-        total += parse_anchor(step.anchor).offset_ns / 1e9
+        anchor = parse_anchor(step.anchor)
+        total += step.n_samples / script.rate_hz + anchor.offset_ns / 1e9
+        if step.kind is StepKind.BARGE_IN or anchor.kind is AnchorKind.PREVIOUS:
+            total -= REPLY_S[suite]  # the reply before it is not heard to its end
         if step.kind not in FLOOR_TAKING_KINDS:
             continue
         total += REPLY_DELAY_S + REPLY_S[suite]
