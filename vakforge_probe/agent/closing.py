@@ -167,7 +167,8 @@ class Closing:
             "agent_overlap_s": ns_to_s(shared.by_agent),
             "speech_s": ns_to_s(shared.any),
             "total_s": ns_to_s(end.at - begin.at),
-            "error_s": ns_to_s(shared.n_edges * self._widest()),
+            # A place in a stream is rounded to 1 ns on either side.
+            "error_s": ns_to_s(shared.n_edges * (self._widest() + 1)),
             "begin": [begin.lo, begin.hi],
             "end": [end.lo, end.hi],
         }

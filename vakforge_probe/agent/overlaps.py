@@ -149,7 +149,11 @@ class Track:
         elif cut is None or cut.onset != onset or not self.has_lost(tag):
             return None
         # One that had nothing left to take tells of the interruption too.
-        told += [f for f in self.account.steps if isinstance(f, FlushSent) and f.onset == onset]
+        told += [
+            step
+            for step in self.account.steps
+            if isinstance(step, FlushSent) and step.onset == onset and step.tag in (None, tag)
+        ]
         return min(Mark(self.pick(message.at), message.late_ns) for message in told)
 
 

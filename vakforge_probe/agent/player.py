@@ -42,12 +42,14 @@ class TextSent(NamedTuple):
 class FlushSent(NamedTuple):
     """A message that told clients to drop what they hold.
 
-    `onset` is the stream position at which the caller began to say what caused it.
+    `onset` is the stream position at which the caller began to say what caused it. `tag` is the
+    response whose later audio never sounds; None: all that are known by then.
     """
 
     at: Instant
     late_ns: int = 0
     onset: int | None = None
+    tag: str | None = None
 
 
 class Piece(NamedTuple):
@@ -161,7 +163,7 @@ class Playout:
         """Drop what has not sounded by `at`; later audio of the same responses never sounds."""
         cause = cause or FlushSent(Instant.exact(at))
         self._play_held()
-        for tag in self._known:
+        for tag in self._known if cause.tag is None else (cause.tag,):
             self._flushed.setdefault(tag, cause)
         while self.played and self.played[-1].start >= at:
             self._lose(self.played.pop(), cause)
@@ -174,3 +176,4 @@ class Playout:
     def _lose(self, piece: Piece, cause: FlushSent) -> None:
         if piece.sent.tag is not None:
             self.cut.setdefault(piece.sent.tag, cause)
+            self._flushed.setdefault(piece.sent.tag, cause)

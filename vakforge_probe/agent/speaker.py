@@ -143,12 +143,17 @@ class Speaker(ABC):
         self._outbox.drop(reply.tag)
         self._forget(reply)
 
-        def posted(p: Posted) -> None:
-            self._ledger.ended(reply.tag, Ending(status, p.at, p.late_ns, onset))
-
         if not reply.is_over:
             reply.is_over = True
-            self._outbox.say(reply.writer.end(status, reason), posted)
+            *closing, last = reply.writer.end(status, reason)
+            self._outbox.say(closing)
+            self._outbox.say([last], self._posted_end(reply.tag, status, onset))
+
+    def _posted_end(self, tag: str, status: str, onset: int | None) -> Callable[[Posted], None]:
+        def posted(p: Posted) -> None:
+            self._ledger.ended(tag, Ending(status, p.at, p.late_ns, onset))
+
+        return posted
 
     def pause(self, reply: Reply, by_ns: int) -> None:
         """Hold the rest of `reply` back by `by_ns`."""

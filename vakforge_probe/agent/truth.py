@@ -104,8 +104,21 @@ class Ledger:
         self._note({"type": "flush", "before": at.lo, "after": at.hi, "onset_sample": onset})
 
     def ended(self, tag: str, ending: Ending) -> None:
-        """Note the end of response `tag`; the latest note stands."""
+        """Note the end of response `tag`; a client plays no more of a cancelled one."""
         self._account.endings[tag] = ending
+        if ending.status == "cancelled":
+            sent = FlushSent(ending.at, ending.late_ns, ending.onset, tag)
+            self._account.steps.append(sent)
+            self._live.flush(ending.at.at, sent)
+        self._note(
+            {
+                "type": "ended",
+                "response": tag,
+                "status": ending.status,
+                "before": ending.at.lo,
+                "after": ending.at.hi,
+            }
+        )
 
     def reaction(self, utterance: Utterance, rule: str) -> None:
         """Note what the agent decided on an utterance; the latest decision stands."""

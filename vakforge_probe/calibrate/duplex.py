@@ -211,7 +211,7 @@ class _Call:
         )
 
     def _overlaps(self) -> Iterator[Row]:
-        """Yield the shares of the call, each against the agent's seconds over the same time."""
+        """Yield the shares of the call, as the seconds that they stand for by the agent's total."""
         line = self._truth.overlaps.get(self._timeline.call_id)
         views: list[TurnView | EventView] = [*self._view.turn_views, *self._view.event_views]
         flags = tuple(sorted({flag for view in views for flag in view.flags}))
@@ -224,20 +224,11 @@ class _Call:
                 step=-1,
                 is_matched=line is not None,
                 truth=None if line is None else _seconds(line, name),
-                measured=self._in_seconds(metric(self._view)),
+                measured=_in_seconds(metric(self._view), line),
                 valid=_is_valid(flags),
                 flags=flags,
                 agent_late_ns=0 if line is None else round(line.error_s * 1e9),
             )
-
-    def _in_seconds(self, share: MetricValue) -> MetricValue:
-        """Return a share of the call as the time that it stands for."""
-        ready = self._timeline.ready
-        if not isinstance(share, Measured) or ready is None:
-            return share
-        total = ns_to_s(self._timeline.ended.at - ready.at)
-        scaled = [(lo * total, hi * total) for lo, hi in (share.u, share.u_detect)]
-        return Measured(share.value * total, *scaled)
 
 
 def _fate(view: TurnView, known: EventLine) -> Fate:
@@ -259,3 +250,11 @@ def _is_valid(flags: Iterable[Flag]) -> bool:
 def _seconds(line: OverlapLine, name: str) -> TruthValue:
     value = line.overlap_s if name == "overlap_rate" else line.agent_overlap_s
     return TruthValue(value=value, lo=value - line.error_s, hi=value + line.error_s)
+
+
+def _in_seconds(share: MetricValue, line: OverlapLine | None) -> MetricValue:
+    if not isinstance(share, Measured) or line is None:
+        return share
+    total = line.total_s
+    scaled = [(lo * total, hi * total) for lo, hi in (share.u, share.u_detect)]
+    return Measured(share.value * total, *scaled)

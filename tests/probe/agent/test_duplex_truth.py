@@ -87,7 +87,8 @@ def test_a_stop_is_told_when_the_caller_can_know_of_it(
         assert found == [None, None, None, pytest.approx(end / S, abs=1e-6)]
         assert (row["outcome"], row["never"]) == ("held", False)
         return
-    heard = last_heard(out, tag, started if flushes else float("inf"))
+    # Without a flush the response is still told to be cancelled, and no more of it is played.
+    heard = last_heard(out, tag, started)
     moments = (started, last_arrived(out, tag), heard)
     assert found[:3] == [pytest.approx((at - onset) / S, abs=1e-6) for at in moments]
     assert found[3] is None
@@ -247,7 +248,7 @@ def test_overlap_is_the_time_in_which_both_talk(converse: Converse, barge_in: An
     (row,) = converse(barge_in, **TALK).lines("overlap")
     assert row["overlap_s"] == pytest.approx(0.2, abs=1e-6)
     assert row["agent_overlap_s"] == 0.0
-    assert row["error_s"] == 0.0
+    assert row["error_s"] <= 10e-9
     assert row["total_s"] == pytest.approx(len(barge_in) / 24000, abs=1e-6)
     # The caller's 0.94 s and 1.56 s, the agent's 1.77 s until it stops and its 5.0 s, once each.
     assert row["speech_s"] == pytest.approx(0.94 + 1.56 + 1.77 + 5.0 - 0.2, abs=0.002)
