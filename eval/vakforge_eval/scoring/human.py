@@ -33,6 +33,7 @@ _OFFSET = "floor_transfer_offset"
 _PERCENTS = (10, 50, 90)
 _QUANTILES = {
     "overlap_over_total": "per_call_overlap_over_total",
+    "overlap_over_speech": "per_call_overlap_over_speech",
     "floor_transfer_offset": "floor_transfer_offset",
     "floor_transfer_offset_median": "per_call_fto_median",
 }
