@@ -17,11 +17,13 @@ import numpy.typing as npt
 
 from vakforge_eval.signal.activity import (
     END_SILENCE_MS,
+    HYSTERESIS_DB,
     ActivityTracker,
     Gate,
     Transition,
     gate_for,
     noise_floor,
+    stream_floor,
 )
 from vakforge_eval.signal.pcm import PcmDecoder
 from vakforge_eval.signal.playout import Fifo, Live, Piece, PlayoutModel
@@ -83,6 +85,7 @@ class _Stretch:
     def __init__(self, start_ns: int, rate_hz: int, response_id: str | None, gate: Gate) -> None:
         self.rate_hz = rate_hz
         self.response_id = response_id
+        self.gate = gate
         self._start_ns = start_ns
         self._n_samples = 0
         self._tracker = ActivityTracker(rate_hz, gate)
@@ -144,7 +147,7 @@ class Ear:
         self._silenced: set[str] = set()
         self._decoder: PcmDecoder | None = None
         self._decoding: tuple[str, str | None, str | None] | None = None
-        self._floor = _Floor(is_listening=continuous)
+        self._floor = _Floor(is_stream=continuous)
         self._stretch: _Stretch | None = None
         self._told: deque[HeardEdge] = deque()
 
@@ -302,26 +305,38 @@ class Ear:
         return [end]
 
     def _learn(self, chunk: AudioChunk, pcm: Pcm, now_ns: int) -> list[HeardEdge]:
-        """Learn the noise floor; a new gate begins a new stretch."""
+        """Learn the noise floor; a new gate begins a new stretch.
+
+        A gate that moves by less than half its hysteresis is no other one. A lower one waits for a
+        pause, since what is speech stays speech; a higher one does not, since it may be noise that
+        is taken for speech.
+        """
         if chunk.response_id is not None:
             self._floor.is_listening = True
+        elif self._floor.hear(pcm, chunk.rate_hz):
+            gate = _gate(self._floor.dbfs)
+            if abs(gate.on_dbfs - self._gate.on_dbfs) >= HYSTERESIS_DB / 2:
+                self._gate = gate
+                if self._live is not None:
+                    self._live.gate = gate
+        stretch = self._stretch
+        if stretch is None or stretch.gate == self._gate:
             return []
-        if not self._floor.hear(pcm, chunk.rate_hz):
+        is_speaking = bool(self._told) and self._told[-1].kind == "onset"
+        if is_speaking and self._gate.on_dbfs < stretch.gate.on_dbfs:
             return []
-        gate = _gate(self._floor.dbfs)
-        if gate == self._gate:
-            return []
-        self._gate = gate
-        if self._live is not None:
-            self._live.gate = gate
         return self._close(now_ns)
 
 
 class _Floor:
-    """The agent's noise floor in dBFS, learnt from audio outside responses; None until known."""
+    """The agent's noise floor in dBFS, learnt from audio outside responses; None until known.
 
-    def __init__(self, *, is_listening: bool) -> None:
-        self.is_listening = is_listening
+    `is_stream`: there speech is among that audio.
+    """
+
+    def __init__(self, *, is_stream: bool) -> None:
+        self.is_listening = is_stream
+        self._of = stream_floor if is_stream else noise_floor
         self.dbfs: float | None = None
         self._heard: list[Pcm] = []
         self._n_heard = 0
@@ -341,7 +356,7 @@ class _Floor:
         self._lessons.pop(0)
         # One stretch: messages shorter than a 10 ms block would give no block at all.
         self._heard = [np.concatenate(self._heard)]
-        self.dbfs = noise_floor(self._heard, rate_hz)
+        self.dbfs = self._of(self._heard, rate_hz)
         if not self._lessons:
             self._heard = []
         return True

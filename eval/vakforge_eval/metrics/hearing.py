@@ -26,6 +26,7 @@ from vakforge_eval.signal.activity import (
     find_spans,
     gate_for,
     noise_floor,
+    stream_floor,
 )
 from vakforge_eval.signal.playout import Fifo, Live, Placed, place
 from vakforge_eval.signal.underlay import over_underlay
@@ -141,13 +142,15 @@ def hear(timeline: CallTimeline) -> Hearing:
     islands = _islands(placed, timeline.flushes)
     # A protocol that marks no responses tells no floor: its audio is speech.
     is_told = timeline.capabilities.response_ids
-    floor = _floor([(i.rate_hz, i.pcm()) for i in islands if is_told and i.response_id is None])
+    outside = [(i.rate_hz, i.pcm()) for i in islands if is_told and i.response_id is None]
+    floor = _floor(outside, noise_floor)
     return _heard(timeline, floor, placed, islands, Fifo.text)
 
 
 def _hear_stream(timeline: CallTimeline) -> Hearing:
     """Return what was heard of an agent that never pauses: all of its audio tells the floor."""
-    floor = _floor([(rate, np.concatenate(parts)) for rate, parts in _by_rate(timeline).items()])
+    whole = [(rate, np.concatenate(parts)) for rate, parts in _by_rate(timeline).items()]
+    floor = _floor(whole, stream_floor)
     gate = gate_for(floor)
     # Where nothing can be told from the noise, none of it may be dropped as silence.
     quiet = Gate.at(GATE_DBFS) if isinstance(gate, Undefined) else gate
@@ -415,7 +418,9 @@ def _at(instant: Instant) -> int:
     return instant.at
 
 
-def _floor(stretches: Sequence[tuple[int, Pcm]]) -> float | None:
+def _floor(
+    stretches: Sequence[tuple[int, Pcm]], floor_of: Callable[[list[Pcm], int], float | None]
+) -> float | None:
     """Return the floor of ``(rate, samples)`` at the rate that most of the audio has."""
     if not stretches:
         return None
@@ -423,4 +428,4 @@ def _floor(stretches: Sequence[tuple[int, Pcm]]) -> float | None:
     for rate, pcm in stretches:
         length[rate] = length.get(rate, 0) + len(pcm)
     main = max(length, key=lambda rate: (length[rate] / rate, rate))
-    return noise_floor((pcm for rate, pcm in stretches if rate == main), main)
+    return floor_of([pcm for rate, pcm in stretches if rate == main], main)

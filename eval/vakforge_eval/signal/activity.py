@@ -51,6 +51,7 @@ __all__ = [
     "find_spans",
     "gate_for",
     "noise_floor",
+    "stream_floor",
 ]
 
 WINDOW_MS = 10
@@ -143,6 +144,21 @@ def noise_floor(stretches: Iterable[Pcm], rate_hz: int) -> float | None:
         return None
     quiet = int(energies[math.ceil(FLOOR_QUANTILE * len(energies)) - 1])
     return 10 * math.log10(quiet / (window * FULL_SCALE) ** 2)
+
+
+def stream_floor(stretches: Iterable[Pcm], rate_hz: int) -> float | None:
+    """Return the noise floor in dBFS of audio that never pauses, speech included.
+
+    That of `noise_floor`, but None where a tenth or more of the blocks are digital silence: then
+    this is the background, and what is not silent is speech.
+    """
+    whole = list(stretches)
+    window = _samples(WINDOW_MS, rate_hz)
+    n_blocks = sum(len(pcm) // window for pcm in whole)
+    n_sounding = sum(len(_block_energies(pcm, window)) for pcm in whole)
+    if n_blocks - n_sounding >= FLOOR_QUANTILE * n_blocks:
+        return None
+    return noise_floor(whole, rate_hz)
 
 
 def find_spans(
