@@ -191,21 +191,39 @@ class ActivityTracker:
 
     def __init__(self, rate_hz: int, gate: Gate, end_silence_ms: float = END_SILENCE_MS) -> None:
         self._machine = _Machine(rate_hz, gate, end_silence_ms)
+        self._waiting: list[Pcm] = []
+        self._n_pushed = 0
+        self._due = 0
+        """Nothing can be confirmed before so many samples: until then they only wait."""
 
     def push(self, pcm: Pcm) -> list[Transition]:
         """Return what `pcm` (int16, shape ``(n_samples,)``) confirms, in order.
 
         The array is kept, and must not be changed afterwards.
         """
-        return self._take(self._machine.push(pcm))
+        self._waiting.append(pcm)
+        self._n_pushed += len(pcm)
+        return [] if self._n_pushed < self._due else self._take(self._catch_up())
 
     def finish(self) -> list[Transition]:
         """Return what the end of the audio confirms: an open span ends here. Then reset."""
-        return self._take(self._machine.finish())
+        found = self._catch_up() + self._machine.finish()
+        self._due = 0
+        return self._take(found)
 
     def reset(self) -> None:
         """Forget the audio so far, an open span included; samples are counted on."""
+        self._catch_up()
         self._machine.reset()
+        self._due = 0
+
+    def _catch_up(self) -> list[Transition]:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return []
+        found = self._machine.push(waiting[0] if len(waiting) == 1 else np.concatenate(waiting))
+        self._due = self._machine.earliest()
+        return found
 
     def _take(self, transitions: list[Transition]) -> list[Transition]:
         # A live tracker must not grow with the call.
@@ -276,6 +294,15 @@ class _Machine:
                     self._judge(run, found)
             self._end_by_silence(found)
         return found
+
+    def earliest(self) -> int:
+        """Return before how many samples nothing more can be confirmed."""
+        if self._span is None:
+            start = self._n if self._open is None else min(self._open.loud[0], self._n)
+            return start + self._min_run
+        # A run that goes on may end here and now; after another one this may be decided any time.
+        limit = self._silent_at(self._span.last)
+        return limit if self._open in (None, self._span.last) else min(limit, self._n)
 
     def finish(self) -> list[Transition]:
         n_real = self._n
