@@ -26,7 +26,7 @@ from vakforge_eval.signal.activity import (
     stream_floor,
 )
 from vakforge_eval.signal.pcm import PcmDecoder
-from vakforge_eval.signal.playout import Fifo, Live, Piece, PlayoutModel
+from vakforge_eval.signal.playout import Live, Piece
 from vakforge_eval.timeline.events import AudioChunk
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, samples_to_ns
 from vakforge_eval.timeline.values import Undefined
@@ -135,7 +135,9 @@ class Ear:
         self._max_ahead_ns = round(max_ahead_s * NS_PER_S)
         self._gate = _gate(None)
         self._live: Live[_Message] | None = Live(self._gate, buffer_ns) if continuous else None
-        self._playout: PlayoutModel[_Message] = self._live or Fifo(buffer_ns)
+        self._buffer_ns = buffer_ns
+        self._drained_ns = 0
+        """When the queue runs empty if nothing more comes."""
         self._queue: deque[_Queued] = deque()
         self._item: tuple[str | None, int] = (None, 0)
         """The item heard last, and how far into it (ns)."""
@@ -167,10 +169,16 @@ class Ear:
         edges = self._learn(chunk, pcm, arrival_ns)
         self._let_play(arrival_ns)
         message = self._message(chunk, pcm)
-        edges += self._place(
-            self._playout.push(message, Instant.exact(arrival_ns), pcm, chunk.rate_hz), arrival_ns
-        )
-        if self._playout.drained_at - arrival_ns > self._max_ahead_ns:
+        if self._live is None:
+            # The model `Fifo` with an arrival that is known exactly.
+            start_ns = max(arrival_ns + self._buffer_ns, self._drained_ns)
+            edges += self._place(message, 0, pcm, start_ns, arrival_ns)
+        else:
+            arrival = Instant.exact(arrival_ns)
+            edges += self._place_all(
+                self._live.push(message, arrival, pcm, chunk.rate_hz), arrival_ns
+            )
+        if self._drained_ns - arrival_ns > self._max_ahead_ns:
             self.is_flooded = True
         return edges
 
@@ -188,9 +196,9 @@ class Ear:
 
     def tick(self, now_ns: int) -> list[HeardEdge]:
         """Note the time; return an end that 350 ms without any audio confirm."""
-        if self._stretch is None or now_ns - self._playout.drained_at < _END_SILENCE_NS:
+        if self._stretch is None or now_ns - self._drained_ns < _END_SILENCE_NS:
             return []
-        return self._place(self._playout.settle(), now_ns) + self._close(now_ns)
+        return self._settle(now_ns) + self._close(now_ns)
 
     def flush(
         self, at_ns: int, response_id: str | None
@@ -200,8 +208,7 @@ class Ear:
         Returns the end of what was being heard, and what is lost; None if that is nothing. Edges
         told of `at_ns` or later are void.
         """
-        settled = self._place(self._playout.settle(), at_ns)
-        edges = [edge for edge in settled if edge.heard_ns < at_ns]
+        edges = [edge for edge in self._settle(at_ns) if edge.heard_ns < at_ns]
         self._let_play(at_ns)
         expected = self._open if response_id is None else {response_id}
         if not self._queue and expected <= self._silenced:
@@ -212,7 +219,9 @@ class Ear:
         self._silenced |= {q.response_id for q in self._queue if q.response_id is not None}
         item_id, played_ns = self._queue[0].item_id, self._played_ns(at_ns)
         self._queue.clear()
-        self._playout.flush(Instant.exact(at_ns))
+        self._drained_ns = min(self._drained_ns, at_ns)
+        if self._live is not None:
+            self._live.flush(Instant.exact(at_ns))
         self._stretch = None
         return edges + self._cut_speech(at_ns), FlushFact(item_id, played_ns // NS_PER_MS)
 
@@ -239,22 +248,30 @@ class Ear:
         self._received[item_id] = begin_ns + samples_to_ns(len(pcm), rate_hz)
         return _Message(pcm, rate_hz, item_id, chunk.response_id, begin_ns)
 
-    def _place(self, pieces: Sequence[Piece[_Message]], now_ns: int) -> list[HeardEdge]:
-        """Queue what the playout has placed; return the edges that it tells."""
+    def _settle(self, now_ns: int) -> list[HeardEdge]:
+        """Place what the playout holds back."""
+        return [] if self._live is None else self._place_all(self._live.settle(), now_ns)
+
+    def _place_all(self, pieces: Sequence[Piece[_Message]], now_ns: int) -> list[HeardEdge]:
         edges: list[HeardEdge] = []
-        for piece in pieces:
-            message, start_ns = piece.source, piece.start.at
-            pcm = message.pcm[piece.first : piece.first + piece.n]
-            end_ns = start_ns + samples_to_ns(piece.n, message.rate_hz)
-            begin_ns = message.begin_ns + samples_to_ns(piece.first, message.rate_hz)
-            self._queue.append(
-                _Queued(start_ns, end_ns, begin_ns, message.item_id, message.response_id)
-            )
-            edges += self._follow(start_ns, message, now_ns)
-            stretch = self._stretch
-            assert stretch is not None  # noqa: S101 - `_follow` leaves one open
-            edges += self._edges(stretch, stretch.push(start_ns, pcm), now_ns)
+        for source, first, n, start in pieces:
+            edges += self._place(source, first, source.pcm[first : first + n], start.at, now_ns)
         return edges
+
+    def _place(
+        self, message: _Message, first: int, pcm: Pcm, start_ns: int, now_ns: int
+    ) -> list[HeardEdge]:
+        """Queue samples of a message from its `first` on; return the edges that they tell."""
+        rate_hz = message.rate_hz
+        self._drained_ns = end_ns = start_ns + samples_to_ns(len(pcm), rate_hz)
+        begin_ns = message.begin_ns + (samples_to_ns(first, rate_hz) if first else 0)
+        self._queue.append(
+            _Queued(start_ns, end_ns, begin_ns, message.item_id, message.response_id)
+        )
+        edges = self._follow(start_ns, message, now_ns)
+        stretch = self._stretch
+        assert stretch is not None  # noqa: S101 - `_follow` leaves one open
+        return edges + self._edges(stretch, stretch.push(start_ns, pcm), now_ns)
 
     def _let_play(self, now_ns: int) -> None:
         """Take out of the queue what has been heard whole by now."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,7 @@ LONGEST_FRAME_NS = 500 * NS_PER_MS
 """A message up to this is one frame of its sender, and no surplus by its own length alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece(Generic[S]):
+class Piece(NamedTuple, Generic[S]):
     """Samples ``[first, first + n)`` of what was pushed as `source`, heard in one go."""
 
     source: S
@@ -354,6 +353,10 @@ def _is_first(flush: Flush, message: AgentAudio) -> bool:
 
 
 def _later(a: Instant, b: Instant) -> Instant:
+    if a.lo >= b.lo and a.hi >= b.hi and a.at >= b.at:
+        return a
+    if b.lo >= a.lo and b.hi >= a.hi and b.at >= a.at:
+        return b
     return Instant(max(a.lo, b.lo), max(a.hi, b.hi), max(a.at, b.at))
 
 
