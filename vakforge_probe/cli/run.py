@@ -29,7 +29,12 @@ def run(
     ],
     target: Annotated[str, typer.Option(help="URL (ws:// or wss://) or alias of the target.")],
     protocol: Annotated[
-        str | None, typer.Option(metavar="NAME[/PROFILE]", help="How the target speaks.")
+        str | None,
+        typer.Option(
+            metavar="NAME[/PROFILE]",
+            help="How the target speaks, e.g. openai-realtime/beta-manual; words of a profile: "
+            "ga, beta, pcm, pcmu, pcma, continuous, manual, halfduplex, flush.",
+        ),
     ] = None,
     baseline_target: Annotated[
         str | None, typer.Option(help="The system to compare with; calls are interleaved.")

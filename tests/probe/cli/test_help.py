@@ -6,9 +6,13 @@ import re
 import resource
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from vakforge_probe.cli.run import run
+from vakforge_probe.protocol.openai_profile import WORDS
 
 COMMANDS = [
     "demo", "run", "report", "agent", "capture verify", "capture recover", "validate", "schema",
@@ -140,3 +144,11 @@ def test_headers_come_from_the_environment_one_a_line(cli: Any, short_suite: Any
     said = cli("run", short_suite, "--target", "ws://127.0.0.1:1/", env=env)
     assert said.code == 2
     assert "NO_SUCH_KEY is not set" in said.err
+
+
+def test_every_word_of_a_profile_is_explained() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
+    shown = re.findall(r"[a-z]+", str(run.__annotations__["protocol"]))
+    for word in WORDS:
+        assert f"`{word}`" in readme, word
+        assert word == "auto" or word in shown, word
