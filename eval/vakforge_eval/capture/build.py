@@ -13,6 +13,7 @@ from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.fields import Fields, event_of
 from vakforge_eval.capture.format import EVENTS, HEADER
 from vakforge_eval.capture.reader import Capture
+from vakforge_eval.capture.user_audio import SentAudio
 from vakforge_eval.capture.utterances import UserStream
 from vakforge_eval.signal.activity import MIN_RATE_HZ
 from vakforge_eval.timeline.call import CallTimeline, Capabilities, Flush, SentResult, Utterance
@@ -71,6 +72,7 @@ def build_timeline(capture: Capture) -> CallTimeline:
             "truncated": capture.is_truncated,
         },
         journal=capture.journal,
+        sent_pcm=SentAudio(capture, stream, frame_samples).samples,
     )
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-from vakforge_eval.capture import strict_json
 from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.fields import Fields
 from vakforge_eval.capture.format import HEADER
 from vakforge_eval.capture.reader import Capture
+from vakforge_eval.capture.user_audio import sent_payload
 from vakforge_eval.signal.pcm import CODECS, PcmDecoder
 from vakforge_eval.signal.playout import Placed
 from vakforge_eval.timeline.call import CallTimeline
@@ -95,20 +94,5 @@ def _put_user(
         if due_ns is None or abs(spoken_ns - due_ns) > timeline.frame_ns // 2:
             due_ns = spoken_ns
         if begin_ns - timeline.frame_ns < due_ns < end_ns:
-            lane.put(due_ns, decoder.feed(_user_payload(capture, form, record)))
+            lane.put(due_ns, decoder.feed(sent_payload(capture, form, record)))
         due_ns += timeline.frame_ns
-
-
-def _user_payload(capture: Capture, form: Fields, record: np.void) -> bytes:
-    message, locator = capture.payload(record), form.text("locator")
-    try:
-        match form.text("transfer"):
-            case "binary":
-                return message[int(locator or 0) :]
-            case "json_base64":
-                text = strict_json.pointed(strict_json.loads(message), locator)
-                return base64.b64decode(text, validate=True)
-            case _:
-                raise ValueError("unknown transfer")
-    except (LookupError, TypeError, ValueError) as error:
-        raise CaptureError("the user's audio is not where the header says") from error

@@ -79,7 +79,7 @@ def find_anchors(
         first_text=base.first_text,
         first_audio=base.first_audio,
         last_audio=base.last_audio,
-        first_audible=None if segment.is_start_corrupt else segment.arrival_start,
+        first_audible=None if segment.start_fault else segment.arrival_start,
         first_heard=_start(segment),
         first_speech=_start(next(long_enough, None)),
         answer=_start(_answer(timeline, turn, reply)),
@@ -119,11 +119,11 @@ def results_of(timeline: CallTimeline, turn: Turn) -> list[Instant]:
 
 
 def _start(segment: Segment | None) -> Edge | None:
-    return None if segment is None or segment.is_start_corrupt else segment.start
+    return None if segment is None or segment.start_fault else segment.start
 
 
 def _end(segment: Segment) -> Edge | None:
-    return None if segment.is_end_corrupt else segment.end
+    return None if segment.end_fault else segment.end
 
 
 def _answer(timeline: CallTimeline, turn: Turn, reply: list[Segment]) -> Segment | None:

@@ -57,8 +57,8 @@ def _stop(
 def _censored(view: TurnView, reaction: Reaction) -> MetricValue:
     last = reaction.last
     is_over = reaction.fate is not Fate.NEVER_STOPPED
-    if is_over and last is not None and last.is_end_corrupt:
-        return Undefined(Reason.CORRUPT_AUDIO)
+    if is_over and last is not None and last.end_fault is not None:
+        return Undefined(last.end_fault)
     start = view.turn.start.at
     return Censored(ns_to_s(max(0, (reaction.until or start) - start)))
 
@@ -66,8 +66,8 @@ def _censored(view: TurnView, reaction: Reaction) -> MetricValue:
 def _silence(reaction: Reaction) -> _Found:
     if reaction.silence is None:
         return Undefined(Reason.NOT_OBSERVABLE)
-    if reaction.last is not None and reaction.last.is_end_corrupt:
-        return Undefined(Reason.CORRUPT_AUDIO)
+    if reaction.last is not None and reaction.last.end_fault is not None:
+        return Undefined(reaction.last.end_fault)
     return reaction.silence
 
 

@@ -175,7 +175,7 @@ def _of_ends(view: CallView) -> Iterator[Claimed]:
                 pass
     for (claim, name), event in said.items():
         segments = heard[name]
-        if any(s.is_cut or s.is_start_corrupt or s.is_end_corrupt for s in segments):
+        if any(s.is_cut or s.start_fault or s.end_fault for s in segments):
             continue
         last = max((s.end for s in segments), key=lambda edge: edge.when.at)
         yield Claimed.of_moment(claim, segments[0].start, event.at, last)

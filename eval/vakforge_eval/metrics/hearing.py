@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
 from vakforge_eval.metrics.responses import Response, collect_responses
+from vakforge_eval.metrics.unecho import LIKE_MS, Unechoed, unecho
 from vakforge_eval.signal.activity import (
     END_SILENCE_MS,
     GATE_DBFS,
@@ -28,6 +29,7 @@ from vakforge_eval.signal.activity import (
     noise_floor,
     stream_floor,
 )
+from vakforge_eval.signal.echo import Echo
 from vakforge_eval.signal.playout import Fifo, Live, Placed, place
 from vakforge_eval.signal.underlay import over_underlay
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline, Flush
@@ -79,6 +81,8 @@ class Segment:
         Whether a flush ended it.
     is_start_corrupt, is_end_corrupt
         Whether audio at the edge, or right outside of it, could not be decoded.
+    is_start_echo, is_end_echo
+        Whether the caller's echo could not be told from the agent's speech there.
     is_witnessed
         Whether the second detector agrees on its start within 100 ms; None where not asked.
     """
@@ -92,6 +96,18 @@ class Segment:
     is_start_corrupt: bool = False
     is_end_corrupt: bool = False
     is_witnessed: bool | None = None
+    is_start_echo: bool = False
+    is_end_echo: bool = False
+
+    @property
+    def start_fault(self) -> Reason | None:
+        """Why nothing can be said of its start; None where something can."""
+        return _fault(is_corrupt=self.is_start_corrupt, is_echo=self.is_start_echo)
+
+    @property
+    def end_fault(self) -> Reason | None:
+        """Why nothing can be said of its end; None where something can."""
+        return _fault(is_corrupt=self.is_end_corrupt, is_echo=self.is_end_echo)
 
     @property
     def duration_ns(self) -> int:
@@ -111,7 +127,9 @@ class Hearing:
 
     `gate` is Undefined(noise_too_high) where nothing can be told from the noise; there are no
     segments then. `segments` are in order of their start, and so are `sounds`: the begin and end
-    of every audible stretch as heard, with nothing joined. `playout` says by which model.
+    of every audible stretch as heard, with nothing joined. `playout` says by which model. `placed`
+    is the audio as it came; where the caller's echo was in it, the rest goes by what it is without
+    that, and `unechoed` tells of it.
     """
 
     floor_dbfs: float | None
@@ -121,6 +139,16 @@ class Hearing:
     placed: tuple[Placed, ...]
     sounds: tuple[tuple[Edge, Edge], ...] = ()
     playout: str = Fifo.text
+    unechoed: Unechoed | None = None
+
+    @property
+    def echo(self) -> Echo | None:
+        """The caller's echo; None if there is none."""
+        return None if self.unechoed is None else self.unechoed.echo
+
+    def has_echo(self, lo_ns: int, hi_ns: int) -> bool:
+        """Whether the caller's echo was in what came between two moments, loud enough to hear."""
+        return self.unechoed is not None and self.unechoed.touches(lo_ns, hi_ns)
 
     @property
     def talk(self) -> tuple[tuple[Edge, Edge], ...]:
@@ -135,19 +163,29 @@ class Hearing:
 
 
 def hear(timeline: CallTimeline) -> Hearing:
-    """Return what was heard of the agent in `timeline`."""
+    """Return what was heard of the agent in `timeline`, without what it heard of the caller."""
+    unechoed = unecho(timeline)
+    if unechoed is None:
+        return _hear(timeline, None)
+    hearing = _hear(replace(timeline, audio=unechoed.audio), unechoed)
+    raw = {id(mine): whole for mine, whole in zip(unechoed.audio, timeline.audio, strict=True)}
+    placed = tuple(replace(piece, audio=raw[id(piece.audio)]) for piece in hearing.placed)
+    return replace(hearing, placed=placed)
+
+
+def _hear(timeline: CallTimeline, unechoed: Unechoed | None) -> Hearing:
     if timeline.capabilities.continuous_stream:
-        return _hear_stream(timeline)
+        return _hear_stream(timeline, unechoed)
     placed = tuple(place(timeline.audio, timeline.flushes))
     islands = _islands(placed, timeline.flushes)
     # A protocol that marks no responses tells no floor: its audio is speech.
     is_told = timeline.capabilities.response_ids
     outside = [(i.rate_hz, i.pcm()) for i in islands if is_told and i.response_id is None]
     floor = _floor(outside, noise_floor)
-    return _heard(timeline, floor, placed, islands, Fifo.text)
+    return _heard(timeline, floor, placed, islands, Fifo.text, unechoed)
 
 
-def _hear_stream(timeline: CallTimeline) -> Hearing:
+def _hear_stream(timeline: CallTimeline, unechoed: Unechoed | None) -> Hearing:
     """Return what was heard of an agent that never pauses: all of its audio tells the floor."""
     whole = [(rate, np.concatenate(parts)) for rate, parts in _by_rate(timeline).items()]
     floor = _floor(whole, stream_floor)
@@ -155,7 +193,8 @@ def _hear_stream(timeline: CallTimeline) -> Hearing:
     # Where nothing can be told from the noise, none of it may be dropped as silence.
     quiet = Gate.at(GATE_DBFS) if isinstance(gate, Undefined) else gate
     placed = tuple(place(timeline.audio, timeline.flushes, lambda: Live(quiet)))
-    return _heard(timeline, floor, placed, _islands(placed, timeline.flushes), Live.text)
+    islands = _islands(placed, timeline.flushes)
+    return _heard(timeline, floor, placed, islands, Live.text, unechoed)
 
 
 def _by_rate(timeline: CallTimeline) -> dict[int, list[Pcm]]:
@@ -171,6 +210,7 @@ def _heard(
     placed: tuple[Placed, ...],
     islands: Sequence[_Island],
     playout: str,
+    unechoed: Unechoed | None,
 ) -> Hearing:
     gate = gate_for(floor)
     segments: list[Segment] = []
@@ -179,12 +219,16 @@ def _heard(
         if isinstance(gate, Undefined):
             break
         runs = island.runs(gate)
+        if unechoed is not None:
+            runs = island.without_echo(runs, unechoed)
         segments += island.segments(runs)
         sounds += island.sounds(runs)
     segments.sort(key=lambda s: (s.start.when.at, s.end.when.at, s.response_id or ""))
     sounds.sort(key=lambda pair: (pair[0].when.at, pair[1].when.at))
     responses = collect_responses(timeline, placed)
-    return Hearing(floor, gate, tuple(segments), responses, placed, tuple(sounds), playout)
+    return Hearing(
+        floor, gate, tuple(segments), responses, placed, tuple(sounds), playout, unechoed
+    )
 
 
 def last_audible(messages: Sequence[AgentAudio], gate: Gate) -> Edge | Undefined | None:
@@ -226,6 +270,8 @@ class _Island:
     n_samples: int = 0
     drained_at: int = 0
     flush: Instant | None = None
+    echoes: set[int] = field(default_factory=set)
+    """Samples at which a run begins or ends because what lies beyond them may be an echo."""
 
     def takes(self, piece: Placed) -> bool:
         """Whether `piece` goes on where this one stops."""
@@ -248,6 +294,32 @@ class _Island:
         pcm = self.pcm()
         runs = find_spans(pcm, self.rate_hz, gate, end_silence_ms=0)
         return [over_underlay(pcm, self.rate_hz, run) for run in runs]
+
+    def without_echo(self, runs: Iterable[Span], unechoed: Unechoed) -> list[Span]:
+        """Return the runs without what is left of the caller's echo at their ends."""
+        step = LIKE_MS * self.rate_hz // 1000
+        own: list[Span] = []
+        for run in runs:
+            start, end = run.start, run.end
+            while start < end and self._is_echo(start, min(step, end - start), unechoed):
+                start = min(end, start + step)
+            while end > start and self._is_echo(max(start, end - step), step, unechoed):
+                end = max(start, end - step)
+            if start == end:
+                continue
+            if start != run.start:
+                run = replace(run, start=start, start_range=(run.start_range[0], start))
+                self.echoes.add(start)
+            if end != run.end:
+                run = replace(run, end=end, end_range=(end, run.end_range[1]))
+                self.echoes.add(end)
+            own.append(run)
+        return own
+
+    def _is_echo(self, sample: int, n: int, unechoed: Unechoed) -> bool:
+        piece = self.pieces[self._piece_at(sample)]
+        offset = piece.first + sample - self.offsets[self._piece_at(sample)]
+        return unechoed.is_like_sent(piece.audio, offset, n)
 
     def sounds(self, runs: Iterable[Span]) -> list[tuple[Edge, Edge]]:
         """Return begin and end of each run as heard."""
@@ -297,6 +369,8 @@ class _Island:
             is_start_corrupt=self._is_corrupt(min(first, begin), begin),
             is_end_corrupt=self._is_corrupt(last, last + 1),
             is_witnessed=witnessed,
+            is_start_echo=span.start in self.echoes,
+            is_end_echo=span.end in self.echoes,
         )
 
     def _edges(self, span: Span, last: int) -> tuple[Edge, Edge]:
@@ -377,6 +451,12 @@ class _Island:
         return abs(samples_to_ns(begin + other - span.start, self.rate_hz)) <= _VAD_TOLERANCE_NS
 
 
+def _fault(*, is_corrupt: bool, is_echo: bool) -> Reason | None:
+    if is_corrupt:
+        return Reason.CORRUPT_AUDIO
+    return Reason.ECHO if is_echo else None
+
+
 def _rate_of(message: AgentAudio) -> int:
     return message.rate_hz
 
@@ -398,10 +478,11 @@ def _islands(placed: Iterable[Placed], flushes: Iterable[Flush]) -> list[_Island
         name = piece.audio.response_id
         island = current.get(name)
         if piece.n_played or (piece.audio.is_corrupt and not piece.is_cut):
-            # What comes after a cut is another utterance, however soon.
-            if island is None or island.flush is not None or not island.takes(piece):
+            if island is None or not island.takes(piece):
                 island = current[name] = _Island(name, piece.audio.rate_hz)
                 islands.append(island)
+            # Without an id, what comes after a cut may go on with what was cut.
+            island.flush = None
             island.add(piece)
         if piece.is_cut and island is not None and island.flush is None:
             island.flush = _flush_of(island, flushed)

@@ -59,8 +59,8 @@ def interruption_response(view: TurnView) -> MetricValue:
     reply = next(replies, None)
     if reply is None or reply.start.when.at > view.turn.deadline:
         return Censored(view.watched_s)
-    if reply.is_start_corrupt:
-        return Undefined(Reason.CORRUPT_AUDIO)
+    if reply.start_fault is not None:
+        return Undefined(reply.start_fault)
     return Measured.between(view.turn.end, reply.start)
 
 
@@ -155,8 +155,8 @@ def _stopped(view: EventView, kind: StepKind) -> MetricValue | Rate:
             return Undefined(Reason.INDETERMINATE)
         case Fate.UNCONFIRMED:
             return Undefined(Reason.CUT_OFF)
-    if reaction.last is not None and reaction.last.is_end_corrupt:
-        return Undefined(Reason.CORRUPT_AUDIO)
+    if reaction.last is not None and reaction.last.end_fault is not None:
+        return Undefined(reaction.last.end_fault)
     return Rate(int(reaction.fate is not Fate.STUTTERED), 1)
 
 
@@ -238,9 +238,9 @@ def stutter_gap(view: EventView) -> MetricValue:
         return Undefined(Reason.NOT_APPLICABLE)
     if not view.timeline.capabilities.barge_in:
         return Undefined(Reason.HALF_DUPLEX)
-    is_corrupt = reaction.last is not None and reaction.last.is_end_corrupt
-    if reaction.silence is None or reaction.resumed is None or is_corrupt:
-        return Undefined(Reason.CORRUPT_AUDIO)
+    fault = None if reaction.last is None else reaction.last.end_fault
+    if reaction.silence is None or reaction.resumed is None or fault is not None:
+        return Undefined(fault or Reason.CORRUPT_AUDIO)
     return Measured.between(reaction.silence, reaction.resumed)
 
 

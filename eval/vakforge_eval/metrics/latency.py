@@ -197,7 +197,10 @@ def _end_of_reply(view: TurnView) -> Edge | Undefined:
     if view.is_open:
         return Undefined(Reason.CALL_FAILED if view.is_failed else Reason.CUT_OFF)
     last = view.anchors.last_heard
-    return Undefined(Reason.CORRUPT_AUDIO) if last is None else last
+    if last is None:
+        fault = max(view.turn.reply, key=lambda s: s.end.when.at).end_fault
+        return Undefined(fault or Reason.CORRUPT_AUDIO)
+    return last
 
 
 def dead_air_max(view: TurnView) -> MetricValue:
@@ -223,8 +226,9 @@ def dead_air_max(view: TurnView) -> MetricValue:
     last = _end_of_reply(view)
     if isinstance(last, Undefined):
         return last
-    if any(s.is_start_corrupt or s.is_end_corrupt for s in view.turn.reply):
-        return Undefined(Reason.CORRUPT_AUDIO)
+    for fault in (f for s in view.turn.reply for f in (s.start_fault, s.end_fault)):
+        if fault is not None:
+            return Undefined(fault)
     longest_pair = max(
         _silences(view, last),
         key=lambda pair: pair[1].when.at - pair[0].when.at,

@@ -136,8 +136,8 @@ def greeting_latency(view: CallView) -> MetricValue:
     heard = view.turns.greeting.segments
     if heard:
         first = heard[0].segment
-        if first.is_start_corrupt:
-            return Undefined(Reason.CORRUPT_AUDIO)
+        if first.start_fault is not None:
+            return Undefined(first.start_fault)
         return Measured.between(view.timeline.ready, first.start)
     is_cut_short = view.timeline.failure is not None and not view.turns.turns
     return Undefined(Reason.CALL_FAILED if is_cut_short else Reason.NO_GREETING)

@@ -19,6 +19,8 @@ __all__ = ["MAX_LATE_NS", "MAX_STAMP_NS", "CallView", "EventView", "TurnView"]
 
 MAX_LATE_NS = 10 * NS_PER_MS
 """A frame of an utterance later than this spoils the turn."""
+MAX_ECHO_NS = 1000 * NS_PER_MS
+"""An echo that comes later than this is not looked for."""
 MAX_STAMP_NS = 10 * NS_PER_MS
 """An instant known no better than this was taken while the probe stalled."""
 
@@ -159,8 +161,10 @@ class TurnView:
         gate = self.call.hearing.gate
         if audible and isinstance(gate, Undefined):
             return gate
-        if audible and any(s.is_start_corrupt for s in self.turn.reply):
-            return Undefined(Reason.CORRUPT_AUDIO)
+        if audible:
+            for fault in (s.start_fault for s in self.turn.reply):
+                if fault is not None:
+                    return Undefined(fault)
         if self.is_failed:
             return Undefined(Reason.CALL_FAILED)
         if audible and self.is_unheard:
@@ -201,6 +205,7 @@ class TurnView:
             Flag.ENDPOINTING_MANUAL: self._is_committed_by_hand(),
             Flag.VOID: reaction is not None and reaction.void is not None,
             Flag.MISSED_INTERRUPTION: self.is_missed_interruption is True,
+            Flag.ECHO: self.call.hearing.has_echo(self.turn.start.at, self.turn.closes),
         }
         return _those_set(found)
 
@@ -269,6 +274,9 @@ class EventView:
             Flag.SOFT_EDGE: reaction.has_soft_edge,
             Flag.VOID: reaction.void is not None,
             Flag.STUTTER: reaction.fate is Fate.STUTTERED,
+            Flag.ECHO: self.call.hearing.has_echo(
+                self.utterance.start.at, self.utterance.end.at + MAX_ECHO_NS
+            ),
         }
         return _those_set(found)
 

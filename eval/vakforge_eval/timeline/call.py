@@ -6,6 +6,7 @@ monotonic clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from vakforge_eval.timeline.script import Script, ScriptStep, StepKind
 __all__ = ["AgentAudio", "CallTimeline", "Capabilities", "Flush", "SentResult", "Utterance"]
 
 Pcm = npt.NDArray[np.int16]
+SentPcm = Callable[[int, int], Pcm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,9 @@ class CallTimeline:
         When the probe itself told the server that the user was done.
     ended
         When watching ended; what had not come by then is censored there.
+    sent_pcm
+        ``(start, stop) -> int16``: samples of the user's stream as sent, at the script's rate;
+        zeros outside of it and where it cannot be read. None where it is not known.
     """
 
     call_id: str
@@ -150,6 +155,7 @@ class CallTimeline:
     failure: dict[str, Any] | None = None
     probe: dict[str, Any] = field(default_factory=dict)
     journal: tuple[dict[str, Any], ...] = ()
+    sent_pcm: SentPcm | None = field(default=None, repr=False, compare=False)
 
     def spoken(self, offset_ms: float) -> Instant | None:
         """Return when the sample at an offset into the user's stream had been spoken.
