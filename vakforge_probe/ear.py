@@ -96,17 +96,24 @@ class _Stretch:
         """Return when a sample is heard."""
         return self._start_ns + samples_to_ns(sample, self.rate_hz)
 
+    def goes_on(self, message: _Message, start_ns: int) -> bool:
+        """Whether a message that is heard from `start_ns` belongs to it."""
+        return (
+            self.response_id == message.response_id
+            and self.rate_hz == message.rate_hz
+            and start_ns - self.end_ns < _END_SILENCE_NS
+        )
+
     def push(self, start_ns: int, pcm: Pcm) -> list[Transition]:
         """Add audio that is heard from `start_ns`; a gap before it is silence."""
-        found: list[Transition] = []
+        before: list[Transition] = []
         if start_ns > self.end_ns:
             n_gap = (start_ns - self.end_ns) * self.rate_hz // NS_PER_S
-            found = self._tracker.push(np.zeros(n_gap, dtype=np.int16))
+            before = self._tracker.push(np.zeros(n_gap, dtype=np.int16))
             self._n_samples += n_gap
-        found += self._tracker.push(pcm)
         self._n_samples += len(pcm)
         self.end_ns = self.heard_ns(self._n_samples)
-        return found
+        return before + self._tracker.push(pcm)
 
     def finish(self) -> list[Transition]:
         """End here."""
@@ -158,26 +165,32 @@ class Ear:
 
         Audio of a response that was flushed is dropped.
         """
-        if chunk.response_id in self._silenced:
+        response_id = chunk.response_id
+        if response_id in self._silenced:
             return []
         pcm = self._decoded(chunk)
-        if len(pcm) == 0:
+        n = len(pcm)
+        if n == 0:
             return []
-        if chunk.response_id is not None and chunk.response_id not in self._begun:
-            self._begun.add(chunk.response_id)
-            self._open.add(chunk.response_id)
-        edges = self._learn(chunk, pcm, arrival_ns)
-        self._let_play(arrival_ns)
-        message = self._message(chunk, pcm)
+        edges: list[HeardEdge] = []
+        if response_id is None or response_id not in self._begun:
+            edges = self._learn(chunk, pcm, arrival_ns)
+        if self._queue and self._queue[0].end_ns <= arrival_ns:
+            self._let_play(arrival_ns)
+        duration_ns, item_id = samples_to_ns(n, chunk.rate_hz), chunk.item_id
+        begin_ns = self._received.get(item_id, 0)
+        self._received[item_id] = begin_ns + duration_ns
+        message = _Message(pcm, chunk.rate_hz, item_id, response_id, begin_ns)
         if self._live is None:
             # The model `Fifo` with an arrival that is known exactly.
             start_ns = max(arrival_ns + self._buffer_ns, self._drained_ns)
-            edges += self._place(message, 0, pcm, start_ns, arrival_ns)
+            edges += self._place(
+                message, pcm, begin_ns, start_ns, start_ns + duration_ns, arrival_ns
+            )
         else:
             arrival = Instant.exact(arrival_ns)
-            edges += self._place_all(
-                self._live.push(message, arrival, pcm, chunk.rate_hz), arrival_ns
-            )
+            pieces = self._live.push(message, arrival, pcm, chunk.rate_hz)
+            edges += self._place_all(pieces, arrival_ns)
         if self._drained_ns - arrival_ns > self._max_ahead_ns:
             self.is_flooded = True
         return edges
@@ -242,56 +255,43 @@ class Ear:
             self._decoder, self._decoding = PcmDecoder(chunk.codec), decoding
         return self._decoder.feed(chunk.data)
 
-    def _message(self, chunk: AudioChunk, pcm: Pcm) -> _Message:
-        item_id, rate_hz = chunk.item_id, chunk.rate_hz
-        begin_ns = self._received.get(item_id, 0)
-        self._received[item_id] = begin_ns + samples_to_ns(len(pcm), rate_hz)
-        return _Message(pcm, rate_hz, item_id, chunk.response_id, begin_ns)
-
     def _settle(self, now_ns: int) -> list[HeardEdge]:
         """Place what the playout holds back."""
         return [] if self._live is None else self._place_all(self._live.settle(), now_ns)
 
     def _place_all(self, pieces: Sequence[Piece[_Message]], now_ns: int) -> list[HeardEdge]:
         edges: list[HeardEdge] = []
-        for source, first, n, start in pieces:
-            edges += self._place(source, first, source.pcm[first : first + n], start.at, now_ns)
+        for message, first, n, start in pieces:
+            pcm, begin_ns = message.pcm, message.begin_ns
+            if n < len(pcm):
+                pcm = pcm[first : first + n]
+                begin_ns += samples_to_ns(first, message.rate_hz)
+            end_ns = start.at + samples_to_ns(n, message.rate_hz)
+            edges += self._place(message, pcm, begin_ns, start.at, end_ns, now_ns)
         return edges
 
     def _place(
-        self, message: _Message, first: int, pcm: Pcm, start_ns: int, now_ns: int
+        self, message: _Message, pcm: Pcm, begin_ns: int, start_ns: int, end_ns: int, now_ns: int
     ) -> list[HeardEdge]:
-        """Queue samples of a message from its `first` on; return the edges that they tell."""
-        rate_hz = message.rate_hz
-        self._drained_ns = end_ns = start_ns + samples_to_ns(len(pcm), rate_hz)
-        begin_ns = message.begin_ns + (samples_to_ns(first, rate_hz) if first else 0)
+        """Queue `pcm` of a message, `begin_ns` into its item; return the edges that it tells."""
+        self._drained_ns = end_ns
         self._queue.append(
             _Queued(start_ns, end_ns, begin_ns, message.item_id, message.response_id)
         )
-        edges = self._follow(start_ns, message, now_ns)
-        stretch = self._stretch
-        assert stretch is not None  # noqa: S101 - `_follow` leaves one open
-        return edges + self._edges(stretch, stretch.push(start_ns, pcm), now_ns)
+        stretch, edges = self._stretch, []
+        if stretch is None or not stretch.goes_on(message, start_ns):
+            edges = self._close(now_ns)
+            stretch = self._stretch = _Stretch(
+                start_ns, message.rate_hz, message.response_id, self._gate
+            )
+        found = stretch.push(start_ns, pcm)
+        return edges + self._edges(stretch, found, now_ns) if found else edges
 
     def _let_play(self, now_ns: int) -> None:
         """Take out of the queue what has been heard whole by now."""
         while self._queue and self._queue[0].end_ns <= now_ns:
             done = self._queue.popleft()
             self._item = (done.item_id, done.begin_ns + done.end_ns - done.start_ns)
-
-    def _follow(self, start_ns: int, message: _Message, now_ns: int) -> list[HeardEdge]:
-        """See to it that a stretch is open that `message` belongs to."""
-        stretch = self._stretch
-        edges: list[HeardEdge] = []
-        if stretch is not None and not (
-            stretch.rate_hz == message.rate_hz
-            and stretch.response_id == message.response_id
-            and start_ns - stretch.end_ns < _END_SILENCE_NS
-        ):
-            edges = self._close(now_ns)
-        if self._stretch is None:
-            self._stretch = _Stretch(start_ns, message.rate_hz, message.response_id, self._gate)
-        return edges
 
     def _close(self, now_ns: int) -> list[HeardEdge]:
         stretch, self._stretch = self._stretch, None
@@ -300,8 +300,6 @@ class Ear:
     def _edges(
         self, stretch: _Stretch, found: Sequence[Transition], now_ns: int
     ) -> list[HeardEdge]:
-        if not found:
-            return []
         edges = [
             HeardEdge(t.kind, stretch.heard_ns(t.sample), now_ns, stretch.response_id)
             for t in found

@@ -221,7 +221,7 @@ class ActivityTracker:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return []
-        found = self._machine.push(waiting[0] if len(waiting) == 1 else np.concatenate(waiting))
+        found = self._machine.push(np.concatenate(waiting))
         self._due = self._machine.earliest()
         return found
 
@@ -232,6 +232,9 @@ class ActivityTracker:
 
 
 _NEVER = 1 << 62
+
+_FEW = 16
+"""So few flips are looked at one by one."""
 
 _Bounds = tuple[int, int]
 """First and last sample of some kind; ``(_NEVER, -1)`` when there is none."""
@@ -347,16 +350,16 @@ class _Machine:
         carried, self._open = self._open, None
         if carried is None and not keep.any():
             return
-        before = np.concatenate(([carried is not None], keep[:-1]))
-        flips = np.flatnonzero(keep != before) + base
+        flips = (np.flatnonzero(keep[1:] != keep[:-1]) + (base + 1)).tolist()
+        if (carried is not None) != keep[0]:
+            flips.insert(0, base)
         if carried is not None:
-            flips = np.concatenate(([base], flips))
+            flips.insert(0, base)
         if keep[-1]:
-            flips = np.append(flips, self._n)
+            flips.append(self._n)
         loud = _bounds(levels >= self._on, flips, base)
         hard = _bounds(levels >= self._hard, flips, base)
-        places = flips.tolist()
-        for i, (begin, end) in enumerate(zip(places[::2], places[1::2], strict=True)):
+        for i, (begin, end) in enumerate(zip(flips[::2], flips[1::2], strict=True)):
             run = _Run(begin, end, loud[i], hard[i])
             if i == 0 and carried is not None:
                 carried.extend(run)
@@ -434,14 +437,24 @@ def _block_energies(pcm: Pcm, window: int) -> Ints:
     return energies[energies > 0]
 
 
-def _bounds(mask: npt.NDArray[np.bool_], flips: Ints, base: int) -> list[_Bounds]:
+def _bounds(mask: npt.NDArray[np.bool_], flips: list[int], base: int) -> list[_Bounds]:
     """Return the first and last true sample in each ``[flips[2i], flips[2i + 1])``."""
+    pairs = zip(flips[::2], flips[1::2], strict=True)
+    if len(flips) <= _FEW:
+        return [_bounds_in(mask[i - base : j - base], i) for i, j in pairs]
     true = np.flatnonzero(mask) + base
     at = np.searchsorted(true, flips).tolist()
     return [
         (int(true[i]), int(true[j - 1])) if j > i else (_NEVER, -1)
         for i, j in zip(at[::2], at[1::2], strict=True)
     ]
+
+
+def _bounds_in(mask: npt.NDArray[np.bool_], base: int) -> _Bounds:
+    first = int(mask.argmax()) if len(mask) else 0
+    if not len(mask) or not mask[first]:
+        return _NEVER, -1
+    return base + first, base + len(mask) - 1 - int(mask[::-1].argmax())
 
 
 def _join(a: _Bounds, b: _Bounds) -> _Bounds:

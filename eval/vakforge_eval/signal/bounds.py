@@ -70,6 +70,8 @@ class LevelBounds:
     def most(self) -> float:
         """Return what no level of the last message is above."""
         q, s, n = self._squares, self._sums, 3 * self._half
+        if not any(q):
+            return 0.0
         spreads = [
             n * (q[j - 2] + q[j - 1] + q[j]) - (s[j - 2] + s[j - 1] + s[j]) ** 2
             for j in range(2, len(q))
@@ -78,6 +80,8 @@ class LevelBounds:
 
     def _moments(self, pcm: Samples, n: int) -> tuple[list[float], list[float]]:
         """Return the sums of squares, and the sums, of each half."""
+        if not pcm.any():
+            return [0.0] * n, [0.0] * n
         if n != self._n:
             self._make_room(n)
         self._flat[:] = pcm

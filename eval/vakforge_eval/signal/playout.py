@@ -86,9 +86,9 @@ class _Playhead:
         due = arrival.shifted(self.buffer_ns) if self.buffer_ns else arrival
         return due if self.end is None else _later(due, self.end)
 
-    def take(self, arrival: Instant, n: int, rate_hz: int) -> Instant:
+    def take(self, arrival: Instant, duration_ns: int) -> Instant:
         start = self.next(arrival)
-        self.end = start.shifted(samples_to_ns(n, rate_hz))
+        self.end = start.shifted(duration_ns)
         return start
 
     def flush(self, at: Instant) -> None:
@@ -117,7 +117,9 @@ class Fifo(Generic[S]):
 
     def push(self, source: S, arrival: Instant, pcm: Pcm, rate_hz: int) -> list[Piece[S]]:
         """Queue audio that arrived; return it as one piece."""
-        return [Piece(source, 0, len(pcm), self._head.take(arrival, len(pcm), rate_hz))]
+        return [
+            Piece(source, 0, len(pcm), self._head.take(arrival, samples_to_ns(len(pcm), rate_hz)))
+        ]
 
     def settle(self) -> list[Piece[S]]:
         """Return nothing: no audio is ever held back."""
@@ -190,7 +192,12 @@ class Live(Generic[S]):
         duration = samples_to_ns(len(pcm), rate_hz)
         limit = self._head.buffer_ns + max(SURPLUS_NS, min(duration, LONGEST_FRAME_NS))
         if not self._held and self._waits(arrival) + duration <= limit:
-            return [*placed, *self._keep_all(_Part(source, 0, pcm, arrival))]
+            self._n_seen = (self._n_seen + len(pcm)) % self._block
+            self._is_kept = self._n_seen > 0
+            if len(pcm):
+                start = self._head.take(arrival, duration)
+                placed.append(Piece(source, 0, len(pcm), start))
+            return placed
         first = 0
         while first < len(pcm):
             n = min(self._block - self._n_seen, len(pcm) - first)
@@ -214,11 +221,6 @@ class Live(Generic[S]):
         """Return how long at most it takes until what arrives can begin to be heard (ns)."""
         end, buffer_ns = self._head.end, self._head.buffer_ns
         return buffer_ns if end is None else max(buffer_ns, end.hi - arrival.lo)
-
-    def _keep_all(self, part: _Part[S]) -> list[Piece[S]]:
-        self._n_seen = (self._n_seen + len(part.pcm)) % self._block
-        self._is_kept = self._n_seen > 0
-        return [self._place(part)] if len(part.pcm) else []
 
     def _take(self, part: _Part[S], limit: int) -> list[Piece[S]]:
         """Take in a part of the current block, which ends in it or goes on after it."""
@@ -258,7 +260,7 @@ class Live(Generic[S]):
 
     def _place(self, part: _Part[S]) -> Piece[S]:
         n = len(part.pcm)
-        start = self._head.take(part.arrival, n, self._rate_hz)
+        start = self._head.take(part.arrival, samples_to_ns(n, self._rate_hz))
         return Piece(part.source, part.first, n, start)
 
 

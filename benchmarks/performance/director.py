@@ -1,0 +1,266 @@
+"""What hearing and deciding cost in 200 armed calls, and how soon a step follows the agent's onset.
+
+Run it from the project's root::
+
+    python benchmarks/performance/director.py
+
+*Cost*: 200 calls get 20 ms messages of 24 kHz audio in turn, as fast as they can be worked off, and
+each has a step that waits for the agent. Counted is the CPU time of `Ear` and `Director`, all that
+a call does with a message once it is decoded and with a frame before it is sent; decoding base64
+and JSON, recording and sending are not in it, nor are the first 9 s of each call, in which the
+noise floor of a continuous stream is learnt. It is given as the share of one core that the calls
+would take in real time.
+
+*Reaction*: on virtual time, from the true first sample of the agent's speech as heard to the moment
+at which the step is given out, in calls whose onset lies at every part of a message and a frame.
+
+Results go to ``director.json`` and ``director.md`` beside this file; a bar that is missed is
+printed as missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pacing import Bar, machine, nearest_rank, verdict
+
+from vakforge_eval.signal.pcm import encode
+from vakforge_eval.timeline.events import AudioChunk
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, samples_to_ns
+from vakforge_eval.timeline.script import StepKind
+from vakforge_probe.ear import Ear
+from vakforge_probe.scenario.anchors import parse_anchor
+from vakforge_probe.scenario.clips import ClipLibrary, data_root
+from vakforge_probe.scenario.director import Director, Fire
+from vakforge_probe.scenario.flow import Act, Flow
+
+Pcm = npt.NDArray[np.int16]
+
+CALLS = 200
+RATE_HZ = 24_000
+FRAME_SAMPLES = 480
+FRAME_NS = 20 * NS_PER_MS
+START_NS = NS_PER_S
+WARM_UP_S = 9
+N_PHASES = 400
+
+MAX_CPU_PERCENT = 10.0
+MAX_REACTION_MS = 30.0 + 20.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU of all calls with one kind of audio."""
+
+    audio: str
+    calls: int
+    messages: int
+    us_per_message: float
+    cpu_percent: float
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """From the onset as heard to the step, in ms."""
+
+    calls: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+@dataclass(frozen=True)
+class Script:
+    """A scenario as the director sees it."""
+
+    flow: Flow
+
+
+def armed(anchor: str) -> Director:
+    """A director that waits for the agent."""
+    step = Act(0, StepKind.BARGE_IN, parse_anchor(anchor), 8 * NS_PER_S, speech_ns=2 * NS_PER_S)
+    flow = Flow((step,), 3600 * NS_PER_S, 3600 * NS_PER_S, {}, tells_response_end=True)
+    director = Director(Script(flow))
+    director.ready(START_NS)
+    return director
+
+
+def speech() -> Pcm:
+    """The reference agent's voice without an end."""
+    library = ClipLibrary(data_root() / "clips")
+    return np.concatenate([library.get(f"agent/long_{n}").pcm for n in (1, 2)])
+
+
+def hum() -> Pcm:
+    """Comfort noise at -60 dBFS."""
+    noise = np.random.default_rng(1).normal(0, 32768 * 10 ** (-60 / 20), 10 * RATE_HZ)
+    return np.rint(noise).astype(np.int16)
+
+
+STREAMS: dict[str, tuple[Callable[[], Pcm], str | None]] = {
+    "speech in a response": (speech, "r"),
+    "digital silence, continuous": (lambda: np.zeros(10 * RATE_HZ, np.int16), None),
+    "comfort noise, continuous": (hum, None),
+    "speech, continuous": (speech, None),
+}
+"""Name -> audio, and the response that its messages name."""
+
+
+def messages_of(pcm: Pcm, response_id: str | None, offset: int, n: int) -> Iterator[AudioChunk]:
+    """20 ms messages that arrive when they begin to be heard."""
+    data = encode(np.roll(pcm, -offset)[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES], "pcm_s16le")
+    size = 2 * FRAME_SAMPLES
+    pieces = [data[k : k + size] for k in range(0, len(data), size)]
+    for k in range(n):
+        yield AudioChunk(
+            at=Instant.exact(START_NS + k * FRAME_NS),
+            response_id=response_id,
+            item_id=response_id,
+            rate_hz=RATE_HZ,
+            data=pieces[k % len(pieces)],
+        )
+
+
+class Listener:
+    """One call, as far as hearing and deciding go."""
+
+    def __init__(self, anchor: str, *, continuous: bool) -> None:
+        self.ear = Ear(continuous=continuous)
+        self.director = armed(anchor)
+        self.fired: list[tuple[int, Fire]] = []
+
+    def on_message(self, chunk: AudioChunk) -> None:
+        """Do what a call does with a message of audio."""
+        now = chunk.at.hi
+        for edge in self.ear.hear(chunk, now):
+            self.director.heard(edge)
+        self.director.event(chunk)
+        self.advance(now)
+
+    def on_frame(self, now: int) -> None:
+        """Do what a call does before and after it sends a frame."""
+        self.advance(now)
+        for edge in self.ear.tick(now):
+            self.director.heard(edge)
+
+    def advance(self, now: int) -> None:
+        """Carry out what the director decides now."""
+        actions = self.director.poll(now)
+        self.fired += [(now, action) for action in actions if isinstance(action, Fire)]
+        self.director.next_wake()
+
+
+def cost_of(name: str, seconds: float, calls: int) -> Cost:
+    make, response_id = STREAMS[name]
+    pcm, n = make(), round(seconds * NS_PER_S / FRAME_NS)
+    n_before = WARM_UP_S * NS_PER_S // FRAME_NS
+    listeners = [
+        Listener("1000 s after agent onset", continuous=response_id is None) for _ in range(calls)
+    ]
+    streams = [
+        messages_of(pcm, response_id, 7919 * k % len(pcm), n_before + n) for k in range(calls)
+    ]
+    cpu = 0.0
+    for k, moment in enumerate(zip(*streams, strict=True)):
+        began = time.process_time()
+        for listener, chunk in zip(listeners, moment, strict=True):
+            listener.on_message(chunk)
+            listener.on_frame(chunk.at.hi + FRAME_NS // 2)
+        cpu += time.process_time() - began if k >= n_before else 0.0
+    return Cost(
+        audio=name,
+        calls=calls,
+        messages=n * calls,
+        us_per_message=cpu / (n * calls) * 1e6,
+        cpu_percent=100 * cpu / seconds,
+    )
+
+
+def reaction() -> Reaction:
+    """Hard-edged speech that sets in at every part of a message."""
+    late: list[int] = []
+    tone = np.rint(8000 * np.cos(np.arange(RATE_HZ) / 9)).astype(np.int16)
+    for k in range(N_PHASES):
+        onset = 10 * FRAME_SAMPLES + k * FRAME_SAMPLES // N_PHASES
+        pcm = np.concatenate([np.zeros(onset, np.int16), tone])
+        listener = Listener("after agent onset", continuous=k % 2 == 0)
+        for chunk in messages_of(pcm, None if k % 2 == 0 else "r", 0, 40):
+            listener.on_message(chunk)
+            listener.on_frame(chunk.at.hi + k * 7919 % 20 * NS_PER_MS)
+        ((given, _),) = listener.fired
+        late.append(given - START_NS - samples_to_ns(onset, RATE_HZ))
+    late.sort()
+    return Reaction(N_PHASES, nearest_rank(late, 0.5), nearest_rank(late, 0.99), late[-1] / 1e6)
+
+
+def bars_of(costs: list[Cost], reacted: Reaction) -> list[Bar]:
+    cpu = [
+        Bar(f"{c.audio}: CPU (% of a core)", c.cpu_percent, f"<= {MAX_CPU_PERCENT:g}",
+            c.cpu_percent <= MAX_CPU_PERCENT)
+        for c in costs
+    ]  # fmt: skip
+    is_met = reacted.max_ms <= MAX_REACTION_MS
+    return [*cpu, Bar("reaction, worst (ms)", reacted.max_ms, f"<= {MAX_REACTION_MS:g}", is_met)]
+
+
+def markdown(
+    facts: dict[str, object], costs: list[Cost], reacted: Reaction, bars: list[Bar]
+) -> str:
+    lines = [
+        "# Hearing and deciding",
+        "",
+        f"`python benchmarks/performance/director.py`: {costs[0].calls} armed calls with 20 ms "
+        "messages at 24 kHz; CPU time of ear and director, as the share of a core that they would "
+        "take in real time. Decoding base64 and JSON, recording and sending are not in it.",
+        "",
+        *(f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items()),
+        "",
+        "| audio | calls | messages | µs a message | CPU % of a core |",
+        "| --- | --- | --- | --- | --- |",
+        *(
+            f"| {c.audio} | {c.calls} | {c.messages} | {c.us_per_message:.1f} "
+            f"| {c.cpu_percent:.1f} |"
+            for c in costs
+        ),
+        "",
+        f"From the agent's onset as heard to the step, on virtual time, {reacted.calls} calls: "
+        f"p50 {reacted.p50_ms:.1f} ms, p99 {reacted.p99_ms:.1f} ms, worst {reacted.max_ms:.1f} ms.",
+        "",
+        "| bar | value | limit | |",
+        "| --- | --- | --- | --- |",
+        *(f"| {b.name} | {b.value:.1f} | {b.limit} | {verdict(b)} |" for b in bars),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seconds", type=float, default=5.0, help="audio of each call (5)")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
+    arguments = parser.parse_args()
+    facts = machine()
+    costs = [cost_of(name, arguments.seconds, CALLS) for name in STREAMS]
+    reacted = reaction()
+    bars = bars_of(costs, reacted)
+    for bar in bars:
+        print(f"{verdict(bar).strip('*'):6} {bar.name}: {bar.value:.1f} (bar {bar.limit})")
+    result = {
+        "machine": facts,
+        "seconds": arguments.seconds,
+        "costs": [asdict(cost) for cost in costs],
+        "reaction": asdict(reacted),
+        "bars": [asdict(bar) for bar in bars],
+    }
+    arguments.out.write_text(json.dumps(result, indent=2, allow_nan=False) + "\n")
+    arguments.out.with_suffix(".md").write_text(markdown(facts, costs, reacted, bars))
+
+
+if __name__ == "__main__":
+    main()
