@@ -84,6 +84,8 @@ CASES = [
     pytest.param(
         {"early_talk": 0.4, "noise_dbfs": -50, **CONTINUOUS}, 0.020, id="talks early, in noise"
     ),
+    pytest.param({"early_talk": 0.4, "echo_db": -20, **CONTINUOUS}, 0.020, id="echo"),
+    pytest.param({"stop_delay": 0.2, "echo_db": -20, **CONTINUOUS}, 0.020, id="echo, stops"),
     pytest.param({"segments": 3, "segment_gap": 0.19}, 0.001, id="a gap that is talk"),
     pytest.param({"segments": 3, "segment_gap": 0.21}, 0.001, id="a gap that is none"),
 ]

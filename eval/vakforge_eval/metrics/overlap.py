@@ -157,6 +157,8 @@ def _unknown(view: CallView) -> Undefined | None:
     # Talk may be missing wherever audio is, not only at the edges that were found.
     if any(piece.audio.is_corrupt for piece in hearing.placed):
         return Undefined(Reason.CORRUPT_AUDIO)
+    if any(s.is_start_echo or s.is_end_echo for s in hearing.segments):
+        return Undefined(Reason.ECHO)
     return None if hearing.sounds else Undefined(Reason.NOT_AUDIBLE)
 
 
@@ -176,7 +178,8 @@ def overlap_rate(view: CallView) -> MetricValue:
     -------
     MetricValue
         In [0, 1]. Undefined: no_audio if the agent sent none, not_audible, noise_too_high,
-        corrupt_audio, not_applicable if the user said nothing, call_failed.
+        corrupt_audio, echo where the caller's own was not told from the agent's speech,
+        not_applicable if the user said nothing, call_failed.
     """
     return _measure(
         view,
@@ -264,14 +267,13 @@ def floor_transfer_offset(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Undefined: not_applicable where the floor did not pass to the agent within the turn's
-        budget, corrupt_audio, noise_too_high, not_audible, call_failed.
+        budget, echo, corrupt_audio, noise_too_high, not_audible, call_failed.
     """
-    if not view.has_reply:
+    first = view.anchors.first_heard if view.has_reply else None
+    if first is None:
         why = view.missing(audible=True)
         return why if isinstance(why, Undefined) else Undefined(Reason.NOT_APPLICABLE)
-    if view.anchors.first_heard is None:
-        return Undefined(Reason.CORRUPT_AUDIO)
-    return Measured.between(view.anchors.user_end, view.anchors.first_heard)
+    return Measured.between(view.anchors.user_end, first)
 
 
 def reprompts(view: CallView) -> MetricValue:
@@ -283,7 +285,8 @@ def reprompts(view: CallView) -> MetricValue:
     Returns
     -------
     MetricValue
-        A count. Undefined: no_audio, not_audible, noise_too_high, corrupt_audio, call_failed.
+        A count. Undefined: no_audio, not_audible, noise_too_high, corrupt_audio, echo,
+        call_failed.
     """
     turns = view.turns.turns
     return _count(
@@ -300,7 +303,8 @@ def agent_interruptions(view: CallView) -> MetricValue:
     Returns
     -------
     MetricValue
-        A count. Undefined: no_audio, not_audible, noise_too_high, corrupt_audio, call_failed.
+        A count. Undefined: no_audio, not_audible, noise_too_high, corrupt_audio, echo,
+        call_failed.
     """
     turns = view.turns.turns
     return _count(view, (h.segment for t in turns for h in t.segments if h.is_early))

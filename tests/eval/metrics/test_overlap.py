@@ -167,6 +167,19 @@ def test_where_the_agent_was_not_heard_nothing_is_said_of_its_talk(
         assert metric(view) == Undefined(reason), metric
 
 
+def test_where_the_caller_s_echo_is_not_told_from_speech_there_is_no_overlap(new_call: Any) -> None:
+    call = new_call()
+    call.say(1000, 2000)
+    call.reply(2500, call.tone(1000), response_id="r1")
+    timeline = call.build()
+    (segment,) = CallView(timeline).hearing.segments
+    for doubtful in (replace(segment, is_start_echo=True), replace(segment, is_end_echo=True)):
+        view = CallView(timeline)
+        view.__dict__["hearing"] = replace(view.hearing, segments=(doubtful,))
+        for metric in (*SHARES, *COUNTS):
+            assert metric(view) == Undefined(Reason.ECHO), metric
+
+
 def test_in_noise_above_any_gate_there_is_no_overlap_rate(new_call: Any) -> None:
     call = new_call(continuous_stream=True, response_ids=False)
     call.say(1000, 2000)
