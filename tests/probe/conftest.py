@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.reader import Capture
+from vakforge_eval.timeline.call import CallTimeline
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.server import serve as serve_agent
-from vakforge_probe.call import CallPlan
-from vakforge_probe.campaign import System, plan_campaign
+from vakforge_probe.calibrate import Truth, labelled, read_truth
+from vakforge_probe.call import CallOutcome, CallPlan
+from vakforge_probe.campaign import System, plan_campaign, run_campaign
 from vakforge_probe.limits import Limits
-from vakforge_probe.net.virtual import run
+from vakforge_probe.net.virtual import VirtualLoop, run
 from vakforge_probe.scenario.clips import data_root
 from vakforge_probe.scenario.loader import load_suite
 from vakforge_probe.target import Target
@@ -120,6 +125,48 @@ def with_agent(tmp_path: Path) -> Callable[..., Any]:
                 return await play(agent.url)
 
         return run(main())
+
+    return go
+
+
+@pytest.fixture(scope="session")
+def with_truth(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Return a runner of all scenarios with each target, all calls at once on virtual time.
+
+    ``with_truth(targets, scenarios, before=None, **facts of the suite)`` takes, by name, the knobs
+    of the reference agent and the protocol to call it by; it gives timelines and the agent's truth.
+    """
+
+    def go(
+        targets: Mapping[str, tuple[Mapping[str, object], str]],
+        scenarios: Sequence[Mapping[str, Any]],
+        before: Callable[[VirtualLoop], object] = lambda loop: None,
+        **facts: Any,
+    ) -> tuple[list[CallTimeline], Truth]:
+        folder = tmp_path_factory.mktemp("calls")
+        suite, log = folder / "suite.yaml", folder / "truth.jsonl"
+        whole = {"schema": 1, "defaults": DEFAULTS, **facts, "scenarios": scenarios}
+        suite.write_text(json.dumps(whole), "utf-8")
+
+        async def main() -> list[CallOutcome]:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualLoop)
+            clips = data_root() / "clips"
+            async with await serve_agent(Behaviour(), "127.0.0.1", 0, log, clips) as agent:
+                systems = [
+                    System(name, Target(f"{agent.url}?{urlencode(knobs)}", "agent", protocol))
+                    for name, (knobs, protocol) in targets.items()
+                ]
+                plans = plan_campaign(systems, load_suite(suite).scenarios, folder=folder)
+                before(loop)
+                return await run_campaign(
+                    [labelled(plan) for plan in plans], concurrency=len(plans)
+                )
+
+        outcomes = run(main())
+        assert [outcome.failure for outcome in outcomes] == [None] * len(outcomes)
+        timelines = [build_timeline(Capture.open(outcome.capture)) for outcome in outcomes]
+        return timelines, read_truth(log)
 
     return go
 

@@ -86,6 +86,8 @@ class Behaviour(BaseModel):
     """Silence before the voice, sent as samples."""
     level_dbfs: Dbfs | None = None
     """RMS of the voice; unset: as recorded."""
+    hum_dbfs: Dbfs | None = None
+    """RMS of a hum inside the voice, so that no part of it is too quiet to be heard in noise."""
     noise_dbfs: Dbfs | None = None
     """RMS of comfort noise under the voice; with a continuous stream also between replies."""
     echo_db: Annotated[float, Field(ge=-60, le=0)] | None = None

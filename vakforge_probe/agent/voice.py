@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from vakforge_probe.agent.clips import RATE_HZ, Clip, Pcm
 __all__ = ["Encoder", "Noise", "Speech", "compose"]
 
 EDGE_SAMPLES = RATE_HZ // 1000
+HUM_HZ = 200
+"""Whole periods in 10 ms, so that its level is the same wherever one measures."""
 EDGE_SHARE = 0.25
 """A hard edge: within its last ms a clip reaches this share of its peak."""
 
@@ -40,7 +43,7 @@ def compose(behaviour: Behaviour, clips: Sequence[Clip], spare: Sequence[Clip]) 
         if i:
             parts.append(gap)
             at += len(gap)
-        parts.append(_at_level(pcm, behaviour.level_dbfs))
+        parts.append(_humming(_at_level(pcm, behaviour.level_dbfs), behaviour.hum_dbfs))
         voiced.append((at, at + len(pcm)))
         at += len(pcm)
     return Speech(np.concatenate(parts), tuple(voiced), " ".join(t for _, t in segments))
@@ -92,6 +95,13 @@ def _at_level(pcm: Pcm, level_dbfs: float | None) -> Pcm:
     rms = float(np.sqrt(np.mean(np.square(pcm.astype(np.float64)))))
     gain = 10 ** (level_dbfs / 20) * 32768 / rms
     return _clipped(pcm.astype(np.float64) * gain)
+
+
+def _humming(pcm: Pcm, hum_dbfs: float | None) -> Pcm:
+    if hum_dbfs is None:
+        return pcm
+    peak = math.sqrt(2) * 10 ** (hum_dbfs / 20) * 32768
+    return _clipped(pcm + peak * np.sin(2 * np.pi * HUM_HZ / RATE_HZ * np.arange(len(pcm))))
 
 
 def _clipped(samples: npt.NDArray[np.float64]) -> Pcm:

@@ -308,6 +308,16 @@ class TestVoice:
         assert abs(20 * np.log10(a.astype(float).std() / 32768) + 50) < 0.2
         assert np.array_equal(Noise(None, 1).under(zeros), zeros)
 
+    def test_hum_leaves_no_part_of_the_voice_quiet_and_nothing_outside(self) -> None:
+        quiet = Clip("agent/x", "x", np.ones(4800, dtype=np.int16), ((0, 4800),))
+        speech = compose(Behaviour(hum_dbfs=-24, segments=2, leading_silence=0.1), [quiet], [quiet])
+        (a, b), (c, _) = speech.voiced
+        assert not speech.pcm[:a].any()
+        assert not speech.pcm[b:c].any()
+        blocks = speech.pcm[a:b].astype(float).reshape(-1, 240)
+        levels = 20 * np.log10(np.sqrt(np.mean(blocks**2, axis=1)) / 32768)
+        assert np.all(np.abs(levels + 24) < 0.01)
+
     def test_telephone_formats_keep_the_number_of_samples(self) -> None:
         pcm = clip(2400).pcm
         assert len(Encoder("pcm_s16le").encode(pcm)) == 4800
