@@ -176,6 +176,11 @@ def _false(function: EventMetric, what: str) -> MetricSpec:
     return replace(spec, control="false_alarm")
 
 
+def _void(spec: MetricSpec) -> MetricSpec:
+    """Return a share of what showed nothing: it tells of the script and of chance."""
+    return replace(_detail(spec), better=None, is_of_probe=True)
+
+
 def _events(function: EventMetric, what: str, *bought_by: str) -> MetricSpec:
     """Return a share of the utterances that open no turn."""
     return MetricSpec(
@@ -309,7 +314,7 @@ _STOPS = _titled(
         "lower",
         bought_by=_FALSE,
     ),
-    _detail(_barge_ins(bargein.void_barge_ins, "barge-ins that met no speech for sure", "lower")),
+    _void(_barge_ins(bargein.void_barge_ins, "barge-ins that met no speech for sure", None)),
 )
 
 _RESPONSES = _titled(
@@ -334,17 +339,21 @@ _DISTURBANCES = (
                 interruption.false_interruption, "backchannels that stopped the agent within 1.0 s"
             )
         ),
-        _false(interruption.false_interruption_noise, "noises that stopped the agent within 1.0 s"),
-        _false(
-            interruption.false_interruption_side_talk,
-            "words to others that stopped the agent within 1.0 s",
+        _detail(
+            _false(
+                interruption.false_interruption_noise, "noises that stopped the agent within 1.0 s"
+            )
+        ),
+        _detail(
+            _false(
+                interruption.false_interruption_side_talk,
+                "words to others that stopped the agent within 1.0 s",
+            )
         ),
         _detail(
             _events(interruption.false_alarm, "shams after which the agent seems to have stopped")
         ),
-        _detail(
-            _events(interruption.void_events, "events that met no speech that goes on for sure")
-        ),
+        _void(_events(interruption.void_events, "events that met no speech that goes on for sure")),
     ),
     *_titled(
         "Stutters",
@@ -365,7 +374,9 @@ _FLOOR = _titled(
     "Overlap and floor",
     _talk(overlap.overlap_rate, "both talk / total time"),
     _detail(_talk(overlap.overlap_share_of_speech, "both talk / anybody talks")),
-    _talk(overlap.agent_overlap_rate, "both talk, the agent began last / total time", "lower"),
+    _detail(
+        _talk(overlap.agent_overlap_rate, "both talk, the agent began last / total time", "lower")
+    ),
     _detail(_talk(overlap.talk_ratio, "agent's talk / all talk")),
     MetricSpec(
         unit="s",

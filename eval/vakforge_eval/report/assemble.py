@@ -10,7 +10,9 @@ from vakforge_eval import __version__
 from vakforge_eval.metrics.hearing import DETECTOR
 from vakforge_eval.report import phrases
 from vakforge_eval.report.document import N_SAMPLES, build_document
+from vakforge_eval.scoring.claims import claimed_part
 from vakforge_eval.scoring.compare import breakdowns, pairs, summarise
+from vakforge_eval.scoring.human import overlap_part
 from vakforge_eval.scoring.rows import call_rows, turn_rows
 from vakforge_eval.scoring.scores import ScoreSet, TurnScore, playout_text
 from vakforge_eval.timeline.values import Measured
@@ -137,6 +139,8 @@ def report_document(
         },
         sample_rows(base, tuned, excerpt),
         breakdowns=breakdowns(base, tuned),
+        overlap=overlap_part(sets),
+        claimed=claimed_part(sets),
         hardware=hardware,
         verdict=verdict or measurement_verdict(sets),
     )

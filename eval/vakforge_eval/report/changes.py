@@ -47,7 +47,7 @@ def _movement(row: Row, by: str, value: str, systems: Sequence[str]) -> dict[str
     delta, cells = row.get("delta"), [row["systems"].get(name) for name in systems]
     if row["better"] is None or row.get("resolution") == "below resolution":
         return None
-    if row.get("of_probe"):
+    if row.get("of_probe") or not row.get("headline", True):
         return None
     before = central(cells[0])
     if not delta or not isinstance(before, int | float):

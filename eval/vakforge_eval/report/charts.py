@@ -32,7 +32,7 @@ Row = Mapping[str, Any]
 WIDTH = 1080.0
 _LEFT, _RIGHT = 170.0, 990.0
 _EARLY_X, _LATE_X = 124.0, 1050.0
-_BESIDE = {"early": _EARLY_X, "censored": _LATE_X}
+_BESIDE = {"early": _EARLY_X, "censored": _LATE_X, "beyond": _LATE_X}
 """Where the kinds of dots lie that have no place on the scale."""
 _ROW_HEIGHT, _AXIS_HEIGHT, _TOP = 54.0, 22.0, 10.0
 _DOT_PITCH, _DOT_STEP, _STACK = 7.0, 6.0, 5
@@ -44,7 +44,8 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 class Dot:
     """One turn or event: measured (on the scale), early (left of it) or censored (right of it).
 
-    Where something else may end the wait, a censored one is "open": on the scale, at its bound.
+    Where something else may end the wait, a censored one is "open": on the scale, at its bound, or
+    "beyond" where that is right of the scale.
 
     Early is a turn that was answered before the user had ended. A negative value of any other
     turn (an endpoint that the server claims too soon) is a measured one.
@@ -202,12 +203,13 @@ def _place(points: Sequence[_Point], y: float, axis: _Axis) -> list[Dot]:
     taken: Counter[tuple[str, int]] = Counter()
     dots = []
     for point in sorted(points, key=lambda p: (p.kind, p.value, p.title)):
-        x = _BESIDE.get(point.kind, axis.x_of(point.value))
-        slot = (point.kind, round(x / _DOT_PITCH))
+        kind = "beyond" if point.kind == "open" and point.value > axis.top else point.kind
+        x = _BESIDE.get(kind, axis.x_of(point.value))
+        slot = (kind, round(x / _DOT_PITCH))
         height = _stack(taken[slot])
         taken[slot] += 1
         low, high = axis.x_of(point.lo), axis.x_of(point.hi)
-        dots.append(Dot(point.kind, x, round(y + height, 2), low, high, point.title))
+        dots.append(Dot(kind, x, round(y + height, 2), low, high, point.title))
     return dots
 
 
@@ -261,7 +263,11 @@ def distribution(
     }
     if not any(points.values()):
         return None
-    axis = _axis_of([p for found in points.values() for p in found if p.kind not in _BESIDE])
+    found = [p for own in points.values() for p in own]
+    # A wait that ended late must not press all measured values into a corner.
+    axis = _axis_of(
+        [p for p in found if p.kind == "measured"] or [p for p in found if p.kind == "open"]
+    )
     roles = ("tuned",) if len(systems) == 1 else ("base", "tuned")
     rows = []
     for i, (name, role) in enumerate(zip(systems, roles, strict=True)):

@@ -68,9 +68,12 @@ def _banners(
         banners.append({"kind": "failed_calls", "text": text, "reasons": words})
     if void := [item for item in outcomes if item["n_void"]]:
         n = sum(item["n_void"] for item in void)
-        text = f"{n} of {_n_events(outcomes)} interruptions met no speech, so they show nothing."
+        text = (
+            f"{n} of {_n_events(outcomes)} barge-ins and background utterances are void: they did "
+            "not meet speech that goes on, so they show nothing."
+        )
         words = [
-            f"{item['system']}: {item['n_void']} of {item['n']} {item['kind'].replace('_', ' ')}"
+            f"{item['system']}, {item['kind'].replace('_', ' ')}: {item['n_void']} of {item['n']}"
             for item in void
         ]
         banners.append({"kind": "void", "text": text, "reasons": words})
@@ -148,6 +151,8 @@ def build_document(
     samples: Sequence[Row] = (),
     *,
     breakdowns: Sequence[Row] = (),
+    overlap: Row | None = None,
+    claimed: Sequence[Row] = (),
     hardware: Mapping[str, Row | None] | None = None,
     verdict: Row | None = None,
 ) -> dict[str, Any]:
@@ -174,6 +179,10 @@ def build_document(
         The first ten are kept; links that are not plain relative paths are dropped.
     breakdowns
         One row a slice (`scoring.compare.breakdowns`): by, value and its own ``summary`` rows.
+    overlap
+        Where the systems stand among people (`scoring.human.overlap_part`).
+    claimed
+        One row a system and claim (`scoring.claims.claimed_part`).
     hardware
         The serving path as its owner stated it, by system.
     verdict
@@ -210,6 +219,8 @@ def build_document(
             "excluded": _excluded(turns, systems),
             "outcomes": outcomes,
             "expectations": count_expectations(turns, systems),
+            "overlap": None if overlap is None else dict(overlap),
+            "claimed": list(claimed),
             "turns": list(turns),
             "calls": list(calls),
             "samples": [_sample(sample, systems) for sample in samples[:N_SAMPLES]],

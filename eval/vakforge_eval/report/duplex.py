@@ -8,14 +8,23 @@ from typing import Any
 
 from vakforge_eval.report import phrases
 from vakforge_eval.report.page import Block, Cell, Column, Note, Table
-from vakforge_eval.report.sections import is_shown
-from vakforge_eval.report.statistics import VALUE_COLUMNS, strips, value_rows, without_text
+from vakforge_eval.report.people import claimed_block, overlap_block
+from vakforge_eval.report.sections import change_cell, is_shown
+from vakforge_eval.report.statistics import (
+    VALUE_COLUMNS,
+    strips,
+    value_rows,
+    without_empty,
+    without_text,
+)
 
 __all__ = ["duplex_blocks"]
 
 Row = Mapping[str, Any]
 
 _COUNTS = ("n_censored", "n_invalid")
+_MAY_BE_EMPTY = frozenset({"censored", "invalid", "no number", "not counted"})
+"""Columns that are left out where they would say nothing."""
 _VALUE_NOTES = (
     "± is the worst-case error of the measurement; the 95 % interval stands in brackets.",
     "Censored: the agent did not stop before its reply ended by itself or watching ended. Where "
@@ -49,17 +58,19 @@ def _value_table(title: str, rows: Sequence[Row], systems: Sequence[str]) -> Tab
         line for row in rows for line in value_rows(row, systems, _COUNTS, "percentile_method")
     ]
     is_cut_short = any(row.get("competing_end") for row in rows)
-    return Table(title, columns, cells, " ".join(_VALUE_NOTES[: 1 + is_cut_short]))
+    note = " ".join(_VALUE_NOTES[: 1 + is_cut_short])
+    return without_empty(Table(title, columns, cells, note), _MAY_BE_EMPTY)
 
 
 def _rate_table(title: str, rows: Sequence[Row], document: Row) -> Table:
     systems = document["systems"]
-    has_control = any(row.get("control") for row in rows)
+    has_control, is_pair = any(row.get("control") for row in rows), len(systems) > 1
     columns = (
-        Column("share", "name"),
+        Column("metric", "name"),
         Column("system"),
-        Column("of those counted", "number"),
+        Column("share", "number"),
         Column("95 % interval", "number"),
+        *((Column("change", "number"),) if is_pair else ()),
         *((Column("control (nothing played)", "number"),) if has_control else ()),
         Column("invalid", "number"),
         Column("not counted"),
@@ -77,13 +88,14 @@ def _rate_table(title: str, rows: Sequence[Row], document: Row) -> Table:
                     Cell(name),
                     Cell(phrases.rate(cell)),
                     Cell(phrases.interval(cell.get("ci"), row["unit"])),
+                    *((change_cell(row) if i else Cell(""),) if is_pair else ()),
                     *((Cell(_control_text(row, control, name)),) if has_control else ()),
                     Cell(str(cell.get("n_invalid", phrases.NONE))),
                     Cell(without_text(cell)),
                     Cell(str(row.get("start") or "") if i == 0 else ""),
                 )
             )
-    return Table(title, columns, lines)
+    return without_empty(Table(title, columns, lines), _MAY_BE_EMPTY)
 
 
 def _control_text(row: Row, control: Row | None, system: str) -> str:
@@ -228,4 +240,10 @@ def _status_cell(verdicts: Sequence[Row]) -> Cell:
 
 def duplex_blocks(document: Row) -> list[Block]:
     """Return the blocks about who speaks while the other does."""
-    return [*_metric_blocks(document), _outcome_block(document), _expectation_block(document)]
+    return [
+        _outcome_block(document),
+        *_metric_blocks(document),
+        overlap_block(document),
+        claimed_block(document),
+        _expectation_block(document),
+    ]

@@ -125,7 +125,7 @@ def _excluded_block(document: Row) -> Block:
         return Note("No turn was scored.", title)
     if not document["excluded"]:
         return Note("None: the probe spoilt no turn.", title)
-    columns = (Column("system", "name"), Column("reason", "name"), Column("turns", "number"))
+    columns = (Column("system", "name"), Column("reason", "name"), Column("how many", "number"))
     rows = [
         (
             Cell(item["system"]),
@@ -134,7 +134,10 @@ def _excluded_block(document: Row) -> Block:
         )
         for item in document["excluded"]
     ]
-    note = "Spoilt by the probe (late frames, a stall, back-pressure), so in no statistic."
+    note = (
+        "Turns and background utterances spoilt by the probe (late frames, a stall, "
+        "back-pressure), so in no statistic."
+    )
     return Table(title, columns, rows, note)
 
 
@@ -142,7 +145,7 @@ def latency_section(document: Row) -> Section:
     """Return section 4."""
     return Section(
         "latency",
-        "Latency",
+        "Latency and duplex",
         [
             _latency_table(document),
             *strips(document, filter(_is_latency, document["summary"])),

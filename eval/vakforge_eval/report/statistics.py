@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vakforge_eval.report import phrases
 from vakforge_eval.report.charts import distribution
-from vakforge_eval.report.page import Block, Cell, Column, StripBlock
+from vakforge_eval.report.page import Block, Cell, Column, StripBlock, Table
+from vakforge_eval.timeline.values import Reason
 
-__all__ = ["VALUE_COLUMNS", "statistic_cell", "strips", "value_rows", "without_text"]
+__all__ = [
+    "VALUE_COLUMNS",
+    "statistic_cell",
+    "strips",
+    "value_rows",
+    "without_empty",
+    "without_text",
+]
 
 Row = Mapping[str, Any]
+
+_NOT_MEANT = Reason.NOT_APPLICABLE.value
 
 VALUE_COLUMNS = (
     Column("metric", "name"),
@@ -34,8 +45,8 @@ def statistic_cell(cell: Row, name: str, unit: str) -> Cell:
 
 
 def without_text(cell: Row) -> str:
-    """Return how many turns, events or calls have no number, by reason."""
-    counts = cell.get("undefined") or {}
+    """Return how many turns, events or calls that it applies to have no number, by reason."""
+    counts = {k: n for k, n in (cell.get("undefined") or {}).items() if k != _NOT_MEANT}
     return ", ".join(f"{phrases.reason(name)} {n}" for name, n in counts.items()) or phrases.NONE
 
 
@@ -70,6 +81,21 @@ def value_rows(
             )
         )
     return rows
+
+
+def without_empty(table: Table, labels: Collection[str]) -> Table:
+    """Return a table without those of the named columns that count nothing in any row."""
+    kept = [
+        i
+        for i, column in enumerate(table.columns)
+        if column.label not in labels
+        or any(row[i].text not in ("", "0", phrases.NONE) for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[i] for i in kept),
+        rows=[tuple(row[i] for i in kept) for row in table.rows],
+    )
 
 
 def strips(document: Row, rows: Iterable[Row]) -> list[Block]:

@@ -44,8 +44,8 @@ __all__ = [
 class MetricSample:
     """What one system gave for one metric.
 
-    `rates` are the sums of a share over each cluster; `n_*` count turns or events and are 0 for a
-    call's metric.
+    `rates` are the sums of a share over each cluster; `n_*` count turns or events that the metric
+    has a meaning for and are 0 for a call's metric.
     """
 
     values: Values
@@ -63,26 +63,36 @@ def sample_of(scores: ScoreSet, spec: MetricSpec) -> MetricSample:
     if spec.scope == "event":
         whole = [event for event in scores.events if event.valid]
         sample = _sample(spec, ((e.cluster, e.values.get(spec.name), e.rates) for e in whole))
-        return replace(sample, n_invalid=len(scores.events) - len(whole))
+        spoilt = (e.values.get(spec.name) for e in scores.events if not e.valid)
+        return replace(sample, n_invalid=sum(map(_is_meant, spoilt)))
     valid = [turn for turn in scores.turns if turn.valid]
-    early = [spec.is_early(turn.metrics.get(spec.name), turn.flags) for turn in valid]
+    values = [turn.metrics.get(spec.name) for turn in valid]
+    early = [spec.is_early(value, turn.flags) for turn, value in zip(valid, values, strict=True)]
     sample = _sample(
         spec,
         (
-            (turn.cluster, turn.metrics.get(spec.name), turn.rates)
-            for turn, is_early in zip(valid, early, strict=True)
+            (turn.cluster, value, turn.rates)
+            for turn, value, is_early in zip(valid, values, early, strict=True)
             if not is_early
         ),
     )
-    is_or_was_early = (
-        Flag.EARLY in turn.flags or is_early for turn, is_early in zip(valid, early, strict=True)
-    )
+    meant = [
+        (turn.flags, is_early)
+        for turn, value, is_early in zip(valid, values, early, strict=True)
+        if _is_meant(value)
+    ]
+    spoilt = (turn.metrics.get(spec.name) for turn in scores.turns if not turn.valid)
     return replace(
         sample,
-        n_early=sum(is_or_was_early),
-        n_no_reply=sum(Flag.NO_REPLY in turn.flags for turn in valid),
-        n_invalid=len(scores.turns) - len(valid),
+        n_early=sum(Flag.EARLY in flags or is_early for flags, is_early in meant),
+        n_no_reply=sum(Flag.NO_REPLY in flags for flags, _ in meant),
+        n_invalid=sum(map(_is_meant, spoilt)),
     )
+
+
+def _is_meant(value: MetricValue | None) -> bool:
+    """Whether a metric has a meaning for a turn or event; a share's own value stands apart."""
+    return not isinstance(value, Undefined) or value.reason is not Reason.NOT_APPLICABLE
 
 
 def _sample(

@@ -17,7 +17,7 @@ An end that the sample cannot give (p95 of 50 values has no upper one) is None: 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -217,6 +217,8 @@ def _difference_interval(
     beside = _bootstrap_ends(low, high)
     drawn = low[~np.isnan(low)]
     is_exact = np.array_equal(low, high, equal_nan=True) and bool(np.isfinite(drawn).all())
+    if beside == (None, None):
+        return Interval(None, "none: too many resamples hold a censored value")
     if n_clusters >= MANY_CLUSTERS or estimate is None or not is_exact or len(drawn) < 2:
         return Interval(beside, f"paired {_BOOTSTRAP}")
     # The bootstrap draws from G clusters with the spread of G - 1 degrees of freedom.
@@ -268,4 +270,14 @@ def rate_delta_interval(base: Mapping[str, Rate], tuned: Mapping[str, Rate]) -> 
     if estimate is None:
         return _none(0)
     replicates = share(tuned, weights.astype(np.float64)) - share(base, weights.astype(np.float64))
-    return _difference_interval(estimate, replicates, replicates, len(names))
+    found = _difference_interval(estimate, replicates, replicates, len(names))
+    # A t interval knows no borders; a change of a share does.
+    return replace(found, ends=None if found.ends is None else _clipped(found.ends))
+
+
+def _clipped(ends: Ends) -> Ends:
+    low, high = ends
+    return (
+        None if low is None else max(-1.0, low),
+        None if high is None else min(1.0, high),
+    )

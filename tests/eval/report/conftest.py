@@ -1,4 +1,7 @@
-"""A run as scoring hands it over: two systems, four scenarios, times drawn from a seed."""
+"""A run as scoring hands it over: two systems, four scenarios, times drawn from a seed.
+
+The last turn of each call barges in; a backchannel, a noise and a sham fall into the others.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,21 @@ import copy
 import functools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from vakforge_eval.metrics.claimed import Claimed
+from vakforge_eval.metrics.expectations import Status, Verdict
+from vakforge_eval.metrics.interruption import Relevance
 from vakforge_eval.metrics.registry import METRICS, definitions
 from vakforge_eval.report.document import build_document
+from vakforge_eval.scoring.claims import claimed_part
 from vakforge_eval.scoring.compare import breakdowns, summarise
+from vakforge_eval.scoring.human import overlap_part
 from vakforge_eval.scoring.rows import call_rows, turn_rows
-from vakforge_eval.scoring.scores import CallScore, ScoreSet, TurnScore
+from vakforge_eval.scoring.scores import CallScore, EventScore, ScoreSet, TurnScore
 from vakforge_eval.timeline.values import (
     Censored,
     Flag,
@@ -49,6 +58,12 @@ AFTER_TTFT = {
     "endpoint_delay": -0.1,
 }
 N_REPEATS, N_TURNS = 3, 4
+STOPS = {"base": 0.71, "tuned": 0.36}
+RATES = {
+    "backchannel": "false_interruption",
+    "noise": "false_interruption_noise",
+    "sham": "false_alarm",
+}
 
 
 def slices_of(scenario: str) -> dict[str, str]:
@@ -72,7 +87,104 @@ def values_of(first: float) -> dict[str, MetricValue]:
         found[name] = Measured(round(first + after, 9), (0.0002, 0.0002), (0.0005, 0.0))
     found["leading_silence"] = Measured(0.08, (0.0002, 0.0002))
     found["rtf"] = Measured(1.02)
+    found["floor_transfer_offset"] = found["ttfa_heard"]
     return found
+
+
+def barge_in(turn: TurnScore, number: int) -> TurnScore:
+    """Return the turn as one that barges in: most stop, some end or talk on, one met silence."""
+    first = round(STOPS[turn.system] + number / 100, 9)
+    stops: dict[str, MetricValue] = {
+        "stop_reaction": Measured(round(first - 0.12, 9), (0.0002, 0.0002)),
+        "stop_network": Measured(round(first - 0.08, 9), (0.0002, 0.0002), (0.0004, 0.0)),
+        "stop_heard": Measured(first, (0.0002, 0.0002), (0.0004, 0.0)),
+    }
+    answer: MetricValue = turn.metrics["ttfa_heard"]
+    rates = {"missed_interruption": Rate(0, 1), "void_barge_ins": Rate(0, 1)}
+    outcome, flags = "stopped", turn.flags
+    status: Status = "pass"
+    why = f"stopped after {1000 * first:.0f} ms"
+    if turn.system == "base" and first > 0.8:
+        status = "fail"
+    if number in (3, 7):
+        stops = dict.fromkeys(stops, Censored(0.2 + number / 100))
+        outcome, status, why = "ended", "void", "the reply ended by itself"
+    elif (turn.system, number) == ("base", 5):
+        stops = dict.fromkeys(stops, Censored(11.5))
+        outcome, flags = "never_stopped", (Flag.MISSED_INTERRUPTION,)
+        rates["missed_interruption"] = Rate(1, 1)
+        status, why = "fail", "still talking after 11500 ms"
+    elif number == 9:
+        stops = dict.fromkeys(stops, Undefined(Reason.AGENT_SILENT))
+        answer = Undefined(Reason.AGENT_SILENT)
+        outcome, flags = "silent", (Flag.VOID,)
+        rates = {"void_barge_ins": Rate(1, 1)}
+        status, why = "void", "agent silent"
+    if outcome == "stopped":
+        rates["relevant_reply"] = Rate(int(number != 1), 1)
+    relevant: Relevance | None = None if outcome == "silent" else "unchecked"
+    if "relevant_reply" in rates:
+        relevant = "relevant" if rates["relevant_reply"].hits else "irrelevant"
+    return replace(
+        turn,
+        kind="barge_in",
+        flags=flags,
+        metrics={
+            **{name: value for name, value in turn.metrics.items() if name not in rates},
+            **stops,
+            "interruption_response": answer,
+        },
+        rates=rates,
+        outcome=outcome,
+        relevance=relevant,
+        expectations=(Verdict("stop within 0.8 s", status, why),),
+    )
+
+
+def make_events(turns: list[TurnScore], number: int) -> list[EventScore]:
+    """Return a call's background utterances: the base system stops at every third backchannel."""
+    one = turns[0]
+    events = []
+    for place, (kind, name) in enumerate(RATES.items()):
+        outcome = "held"
+        flags: tuple[Flag, ...] = ()
+        status: Status = "pass"
+        values: dict[str, MetricValue] = {
+            **{rate: Undefined(Reason.NOT_APPLICABLE) for rate in RATES.values() if rate != name},
+            "stutter_gap": Undefined(Reason.NOT_APPLICABLE),
+        }
+        rates = {name: Rate(0, 1), "void_events": Rate(0, 1)}
+        if kind == "backchannel" and one.system == "base" and number % 3 == 0:
+            outcome, status, rates[name] = "stopped", "fail", Rate(1, 1)
+        elif kind == "backchannel" and number % 3 == 1:
+            outcome, flags = "stuttered", (Flag.STUTTER,)
+            values["stutter_gap"] = Measured(round(0.4 + number / 50, 9), (0.0004, 0.0004))
+        elif kind == "noise" and number == 4:
+            outcome, flags, status = "ended", (Flag.VOID,), "void"
+            values[name] = Undefined(Reason.NATURAL_END)
+            rates = {"void_events": Rate(1, 1)}
+        events.append(
+            EventScore(
+                system=one.system,
+                call=one.call,
+                scenario=one.scenario,
+                cluster="",
+                speaker=None,
+                turn=place,
+                step=10 + place,
+                kind=kind,
+                valid=True,
+                flags=flags,
+                values=values,
+                rates=rates,
+                outcome=outcome,
+                slices=slices_of(one.scenario),
+                user_text="" if kind == "sham" else "mhm",
+                pair_key=(*one.pair_key[:3], 10 + place),
+                expectations=(Verdict("hold", status, f"the agent {outcome}"),),
+            )
+        )
+    return events
 
 
 def make_turn(system: str, scenario: str, repeat: int, turn: int, first: float) -> TurnScore:
@@ -131,6 +243,12 @@ def make_call(turns: list[TurnScore], number: int) -> CallScore:
             "clock_skew_ppm": Measured(-12.5, (3.0, 3.0)),
             "cpu_share": Measured(0.031),
             "loop_lag_max": Measured(0.0021),
+            "overlap_rate": Measured(round(0.03 + number / 1000, 9), (0.001, 0.001)),
+            "overlap_share_of_speech": Measured(round(0.04 + number / 1000, 9), (0.001, 0.001)),
+            "agent_overlap_rate": Measured(round(0.01 + number / 1000, 9), (0.001, 0.001)),
+            "talk_ratio": Measured(0.55, (0.01, 0.01)),
+            "reprompts": Measured(0.0),
+            "agent_interruptions": Measured(float(early)),
         },
         rates={
             "early_rate": Rate(early, len(valid)),
@@ -142,6 +260,7 @@ def make_call(turns: list[TurnScore], number: int) -> CallScore:
         slices=slices_of(scenario),
         facts={"stamp_source": "kernel", "scheduling": {"policy": "SCHED_OTHER", "nice": 0}},
         pair_key=(scenario, seed, repeat, -1),
+        claims=(Claimed("speech_stopped", Measured(1.31), Measured(1.0), Measured(0.31)),),
     )
 
 
@@ -149,6 +268,7 @@ def make_scores(system: str, scale: float) -> ScoreSet:
     rng = random.Random(7)
     turns: list[TurnScore] = []
     calls: list[CallScore] = []
+    events: list[EventScore] = []
     for scenario in SCENARIOS:
         slow = 1.5 if scenario == "order change" and system == "tuned" else 1.0
         for repeat in range(N_REPEATS):
@@ -162,9 +282,11 @@ def make_scores(system: str, scale: float) -> ScoreSet:
                 )
                 for turn in range(N_TURNS)
             ]
+            held[-1] = barge_in(held[-1], len(calls))
             turns += held
+            events += make_events(held, len(calls))
             calls.append(make_call(held, len(calls)))
-    return ScoreSet(system, tuple(turns), tuple(calls), definitions())
+    return ScoreSet(system, tuple(turns), tuple(calls), definitions(), tuple(events))
 
 
 @functools.cache
@@ -230,6 +352,8 @@ def cached_inputs(systems: tuple[str, ...]) -> Row:
             for i, (name, turn) in enumerate((n, t) for n in SCENARIOS for t in (0, 1))
         ],
         "breakdowns": breakdowns(base, tuned),
+        "overlap": overlap_part(sets),
+        "claimed": claimed_part(sets),
         "hardware": {"tuned": {"gpu": "1 × L4 24 GB", "quantization": "int8", "batch_size": 4}},
         "verdict": {"status": "valid", "reasons": []},
     }

@@ -31,7 +31,7 @@ def test_one_system_alone_is_reported_without_comparison(scores: Sets) -> None:
     document = report_document(None, scores[1], provenance=PROVENANCE)
     validate(document)
     assert document["systems"] == ["tuned"]
-    assert [banner["kind"] for banner in document["banners"]] == ["no_baseline"]
+    assert [banner["kind"] for banner in document["banners"]] == ["void", "no_baseline"]
 
 
 def test_the_same_scores_give_the_same_bytes(scores: Sets) -> None:

@@ -14,7 +14,7 @@ SECTIONS = [
     "## 1. Summary",
     "## 2. Where it got better and worse",
     "## 3. Breakdowns",
-    "## 4. Latency",
+    "## 4. Latency and duplex",
     "## 5. Samples",
     "## 6. Provenance",
 ]

@@ -86,4 +86,7 @@ def test_numbers_are_aligned_to_the_right_and_names_to_the_left(tiny: Row) -> No
 
 
 def test_banners_come_as_lines(single: Row) -> None:
-    assert banner_lines(single) == ["no baseline: not a comparison"]
+    void, *counts, last = banner_lines(single)
+    assert void.startswith("2 of 48 barge-ins and background utterances are void")
+    assert counts == ["  tuned, barge in: 1 of 12", "  tuned, noise: 1 of 12"]
+    assert last == "no baseline: not a comparison"

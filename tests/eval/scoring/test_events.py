@@ -137,6 +137,7 @@ def test_a_share_of_events_is_pooled_with_what_is_outside_of_it(new_call: Any) -
         scene.disturb(StepKind.BACKCHANNEL, stops=False)
         scene.disturb(StepKind.NOISE, stops=False)
         scene.disturb(StepKind.BACKCHANNEL, stops=True, late_ms=50)
+        scene.disturb(StepKind.NOISE, stops=True, late_ms=50)
 
     cell = cell_of(scored(new_call, plan, plan), "false_interruption")
     assert (cell["hits"], cell["total"], cell["clusters"]) == (2, 4, 2)

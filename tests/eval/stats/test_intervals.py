@@ -188,3 +188,19 @@ def test_shares_without_any_event_on_both_sides_are_not_certain_to_be_equal() ->
     low, high = found.ends
     assert low == pytest.approx(-0.3244, abs=1e-3)
     assert high == pytest.approx(0.3244, abs=1e-3)
+
+
+def test_a_change_of_a_share_lies_between_minus_one_and_one() -> None:
+    base = {"a": Rate(1, 1), "b": Rate(0, 1), "c": Rate(0, 1)}
+    ends = rate_delta_interval(base, {name: Rate(0, 1) for name in base}).ends
+    assert ends is not None
+    assert ends[0] == -1.0
+
+
+def test_a_change_that_is_open_on_both_sides_is_none_and_says_why() -> None:
+    groups: list[tuple[str, MetricValue]] = [
+        ("a", Measured(1.0)), ("b", Measured(1.0)), ("c", Censored(2.0)),
+    ]  # fmt: skip
+    found = delta_interval(Values.of(groups), Values.of(groups), 50)
+    assert found.ends is None
+    assert found.method.startswith("none: too many resamples")
