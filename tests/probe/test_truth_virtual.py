@@ -7,28 +7,16 @@ of the agent's own account. Nothing is tried twice and nothing is allowed for.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
-from vakforge_eval.capture.build import build_timeline
-from vakforge_eval.capture.reader import Capture
 from vakforge_eval.timeline.values import Censored, Flag, Measured
 from vakforge_probe.agent import listener
-from vakforge_probe.agent.behaviour import Behaviour
-from vakforge_probe.agent.server import serve
-from vakforge_probe.calibrate import LATENCIES, Row, compare, labelled, read_truth
-from vakforge_probe.call import CallOutcome
-from vakforge_probe.campaign import System, plan_campaign, run_campaign
-from vakforge_probe.net.virtual import VirtualLoop, run
-from vakforge_probe.scenario.clips import data_root
-from vakforge_probe.scenario.loader import load_suite
-from vakforge_probe.target import Target
+from vakforge_probe.calibrate import LATENCIES, Row, compare
+from vakforge_probe.net.virtual import VirtualLoop
 
 MS = 1_000_000
 Measure = Callable[..., list[Row]]
@@ -156,7 +144,7 @@ CASES = [
 
 
 @pytest.fixture
-def measure(tmp_path: Path) -> Measure:
+def measure(with_truth: Callable[..., Any]) -> Measure:
     """Return a runner of one call of each scenario, all at once, with an agent that is set so."""
 
     def go(
@@ -166,28 +154,9 @@ def measure(tmp_path: Path) -> Measure:
         protocol: str = "openai-realtime",
     ) -> list[Row]:
         knobs = {"greeting": False, "say": "short_ok", **knobs}
-        query = urlencode({key: value for key, value in knobs.items() if value is not None})
-        suite, log = tmp_path / "suite.yaml", tmp_path / "truth.jsonl"
-        suite.write_text(
-            json.dumps({"schema": 1, "defaults": DEFAULTS, "scenarios": scenarios}), "utf-8"
-        )
-
-        async def main() -> list[CallOutcome]:
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, VirtualLoop)
-            clips = data_root() / "clips"
-            async with await serve(Behaviour(), "127.0.0.1", 0, log, clips) as agent:
-                system = System("agent", Target(f"{agent.url}?{query}", "agent", protocol))
-                plans = plan_campaign([system], load_suite(suite).scenarios, folder=tmp_path)
-                before(loop)
-                return await run_campaign(
-                    [labelled(plan) for plan in plans], concurrency=len(plans)
-                )
-
-        outcomes = run(main())
-        assert [outcome.failure for outcome in outcomes] == [None] * len(outcomes)
-        timelines = [build_timeline(Capture.open(outcome.capture)) for outcome in outcomes]
-        return compare(timelines, read_truth(log))
+        stated = {key: value for key, value in knobs.items() if value is not None}
+        targets = {"agent": (stated, protocol)}
+        return compare(*with_truth(targets, scenarios, before, defaults=DEFAULTS))
 
     return go
 
