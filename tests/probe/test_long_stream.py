@@ -4,7 +4,7 @@ Half a minute is in the usual run. The ten minutes of which it is promised that 
 
     VAKFORGE_PROBE_MINUTES=10 python -m pytest tests/probe/test_long_stream.py --timeout=0
 
-take some minutes of a core.
+take about a minute of a core.
 """
 
 from __future__ import annotations
