@@ -50,8 +50,10 @@ def _detail(spec: MetricSpec) -> MetricSpec:
 def _from_end(
     function: TurnMetric, stop: str, detector: str, *, skips_early: bool = False
 ) -> MetricSpec:
-    """Return a latency from the end of the user's speech."""
-    return _of_turn(function, "s", "lower", ("user_end", stop), detector, skips_early=skips_early)
+    """Return a latency from the end of the user's speech, which the user's next words may end."""
+    span = ("user_end", stop)
+    spec = _of_turn(function, "s", "lower", span, detector, skips_early=skips_early)
+    return replace(spec, has_competing_end=True)
 
 
 def _first(function: TurnMetric, stop: str, detector: str) -> MetricSpec:

@@ -58,8 +58,9 @@ class MetricSpec:
         Whether early turns stay out of its percentiles: talking over the user would improve them.
     has_competing_end
         Whether something else may end the wait for it (a reply that ends by itself before the
-        agent stops): such values are censored at bounds that say nothing of the metric, and its
-        percentiles are Kaplan-Meier's.
+        agent stops, a correction that follows by script before the agent answers): such values
+        are censored at bounds that say nothing of the metric. Where they differ, percentiles are
+        Kaplan-Meier's.
     bought_by
         Names of the shares that, where they get worse, make an improvement of this one no gain.
     is_headline

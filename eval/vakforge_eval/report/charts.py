@@ -13,7 +13,7 @@ from typing import Any
 
 from vakforge_eval.report import phrases
 from vakforge_eval.report.safe import cut
-from vakforge_eval.timeline.values import Reason
+from vakforge_eval.timeline.values import Flag, Reason
 
 __all__ = [
     "Dot",
@@ -139,7 +139,7 @@ def _point(row: Row, metric: str, *, has_competing_end: bool) -> _Point | None:
     title = f"{where}: {phrases.metric_value(value, 's')}"
     if "censored" in value:
         bound = value["censored"]
-        if has_competing_end:
+        if has_competing_end and Flag.NO_REPLY.value not in row.get("flags", ()):
             return _Point(bound, bound, bound, "open", title)
         return _Point(bound, 0.0, 0.0, "censored", title)
     if "value" not in value or "hits" in value:

@@ -10,6 +10,7 @@ from typing import Any
 from vakforge_eval.report import phrases
 from vakforge_eval.report.judgement import is_measured
 from vakforge_eval.report.page import Block, Cell, Column, Note, Section, Table
+from vakforge_eval.stats.survival import KAPLAN_MEIER
 
 __all__ = [
     "breakdown_section",
@@ -136,12 +137,19 @@ def summary_table(document: Row) -> Table:
         Column("n", "number"),
         Column("notes", "wide"),
     )
+    is_curve = any(_is_product_limit(row) for row in rows)
+    curve = "; by Kaplan-Meier where something else ended the wait for some" if is_curve else ""
     note = (
-        "Times are medians (p50, nearest rank) with ± their worst-case measurement error; "
+        f"Times are medians (p50, nearest rank{curve}) with ± their worst-case measurement error; "
         + ("the interval is that of the change. " if is_pair else "")
         + "p95 and the spread are in section 4, definitions in section 6."
     )
     return Table("", columns, [_summary_cells(row, systems) for row in rows], note)
+
+
+def _is_product_limit(row: Row) -> bool:
+    cells = [cell for cell in row["systems"].values() if cell]
+    return any(cell.get("percentile_method") == KAPLAN_MEIER for cell in cells)
 
 
 def _withheld_note(document: Row) -> list[Block]:

@@ -8,6 +8,7 @@ algorithm may change with the library.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +25,18 @@ _MAX_CELLS = 4_000_000
 Weights = npt.NDArray[np.int64]
 
 
+@lru_cache(maxsize=8)
 def draw_weights(
     n_clusters: int, *, n_resamples: int = N_RESAMPLES, seed: int = BOOTSTRAP_SEED
 ) -> Weights:
-    """Return how often each cluster was drawn, shape ``(n_resamples, n_clusters)``."""
+    """Return how often each cluster was drawn, shape ``(n_resamples, n_clusters)``; read only."""
     words = np.random.PCG64(seed).random_raw(n_resamples * n_clusters)
     unit = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
     drawn = (unit * n_clusters).astype(np.int64).reshape(n_resamples, n_clusters)
     cells = drawn + n_clusters * np.arange(n_resamples)[:, None]
-    counts = np.bincount(cells.ravel(), minlength=n_resamples * n_clusters)
-    return counts.reshape(n_resamples, n_clusters).astype(np.int64)
+    counts = np.bincount(cells.ravel(), minlength=n_resamples * n_clusters).astype(np.int64)
+    counts.setflags(write=False)
+    return counts.reshape(n_resamples, n_clusters)
 
 
 def percentile_replicates(

@@ -77,6 +77,18 @@ def test_more_than_five_percent_spoilt_turns_withhold_the_verdict(
         assert verdict["reasons"] == ["base: the probe spoilt 3/48 (6.2 %) of the turns"]
 
 
+@pytest.mark.parametrize(
+    ("n", "status"), [(1, "valid"), (2, "indeterminate"), (36, "indeterminate")]
+)
+def test_spoilt_background_utterances_count_like_turns(scores: Sets, n: int, status: str) -> None:
+    events = tuple(replace(event, valid=i >= n) for i, event in enumerate(scores[1].events))
+    verdict = measurement_verdict([replace(scores[1], events=events)])
+    assert verdict["status"] == status
+    if n == 2:
+        words = "tuned: the probe spoilt 2/36 (5.6 %) of the background utterances"
+        assert verdict["reasons"] == [words]
+
+
 @pytest.mark.parametrize(("share", "status"), [(0.7, "valid"), (0.71, "indeterminate")])
 def test_a_probe_that_is_busy_withholds_the_verdict(
     scores: Sets, share: float, status: str

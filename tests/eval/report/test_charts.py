@@ -144,3 +144,34 @@ def test_lanes_place_speech_and_marks_in_time() -> None:
 def test_there_are_no_lanes_without_a_timeline() -> None:
     assert lanes(None, 4.0) is None
     assert lanes({"duration": 0.0, "user": [], "agent": []}, 0.0) is None
+
+
+def stops_of(*turns: Row) -> Any:
+    row = {"metric": "ttfa", "systems": {"tuned": {}}, "competing_end": True}
+    return distribution(row, list(turns), [], ("tuned",), "")
+
+
+def test_a_wait_that_something_else_ended_lies_at_its_bound() -> None:
+    strip = stops_of(turn({"censored": 0.2}), turn(measured(0.4)))
+    by_kind = {dot.kind: dot.x for dot in strip.rows[0].dots}
+    zero = strip.ticks[0].x
+    assert 2 * (by_kind["open"] - zero) == pytest.approx(by_kind["measured"] - zero, abs=0.02)
+    assert strip.rows[0].counts == "1 measured, 1 censored"
+
+
+def test_a_wait_that_ended_late_does_not_stretch_the_scale() -> None:
+    strip = stops_of(turn({"censored": 11.5}), turn(measured(0.4)))
+    assert strip.top_s < 1.0
+    beyond = next(dot for dot in strip.rows[0].dots if dot.kind == "beyond")
+    assert beyond.x == strip.late_x
+    assert stops_of(turn({"censored": 11.5})).top_s > 11.5
+
+
+def test_a_reply_that_never_came_is_no_wait_that_something_else_ended() -> None:
+    strip = stops_of(turn({"censored": 10.0}, flags=["no_reply"]), turn(measured(0.4)))
+    assert strip.rows[0].counts == "1 measured, 1 never came"
+
+
+def test_turns_that_a_metric_has_no_meaning_for_are_not_counted() -> None:
+    strip = strip_of(turn(measured(0.4)), turn({"undefined": "not_applicable"}))
+    assert strip.rows[0].counts == "1 measured"

@@ -106,3 +106,11 @@ def test_a_change_with_one_known_side_is_a_bound() -> None:
     assert phrases.limits([0.12, None], "s") == "> +120 ms"
     assert phrases.limits([None, -0.12], "s") == "< −120 ms"
     assert phrases.limits([None, None], "s") == "—"
+
+
+def test_a_curve_that_does_not_reach_a_percentile_says_from_where_on_it_lies() -> None:
+    cell = {"p50": {"censored": 1.2}, "percentile_method": "Kaplan-Meier"}
+    assert phrases.percentile(cell, "p50", "s") == "not reached (> 1,200 ms)"
+    reached = {**cell, "p50": 0.4, "bound": [0.39, 0.4]}
+    assert phrases.percentile(reached, "p50", "s") == "400 ms −10 +0"
+    assert phrases.percentile({"p95": {"censored": 1.2}}, "p95", "s") == "> 1,200 ms"

@@ -53,6 +53,13 @@ def in_row(**changed: Any) -> Callable[[Row], None]:
     return change
 
 
+def in_first(name: str, **changed: Any) -> Callable[[Row], None]:
+    def change(document: Row) -> None:
+        document[name][0].update(changed)
+
+    return change
+
+
 def at_top(**changed: Any) -> Callable[[Row], None]:
     def change(document: Row) -> None:
         document.update(changed)
@@ -77,6 +84,12 @@ def at_top(**changed: Any) -> Callable[[Row], None]:
         (turn_value({"value": 0.5, "undefined": "no_audio"}), "/turns/0/metrics/ttfa"),
         (turn_value({"hits": 3, "total": 2.5, "value": 1}), "/turns/0/metrics/ttfa"),
         (in_row(definition="ttfa"), "/summary/0/definition"),
+        (in_first("turns", relevance="maybe"), "/turns/0/relevance"),
+        (in_first("turns", expectations=[{"expect": "hold"}]), "/turns/0/expectations/0"),
+        (at_top(outcomes=[{"system": "tuned", "kind": "say"}]), "/outcomes/0"),
+        (at_top(expectations={"tuned": {"pass": 1}}), "/expectations/tuned"),
+        (at_top(overlap={"systems": {}}), "/overlap"),
+        (at_top(claimed=[{"claim": "x"}]), "/claimed/0"),
         (in_row(better="faster"), "/summary/0/better"),
         (in_row(arrow="great"), "/summary/0/arrow"),
         (in_row(delta="−120 ms"), "/summary/0/delta"),
