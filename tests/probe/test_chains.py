@@ -191,6 +191,8 @@ def test_a_barge_in_into_a_reply_that_is_too_short_is_left_out_and_said_to_be(pl
     (skipped,) = call.journal("step_skipped")
     assert (skipped["step"], skipped["reason"]) == (1, "no_agent_speech")
     assert len(call.utterances) == 1
+    (left_out,) = build_timeline(call.capture).skipped
+    assert (left_out.step.index, left_out.reason) == (1, "no_agent_speech")
 
 
 @pytest.mark.parametrize("resume", [0.5, 2.0])

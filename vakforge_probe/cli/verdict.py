@@ -132,10 +132,16 @@ def _judge_events(document: Row) -> tuple[ExitCode, str] | None:
 
 
 def _events(document: Row, system: str) -> tuple[list[Row], list[Row]]:
-    """Return what met the agent's speech and what was to and is void."""
+    """Return what met the agent's speech, and what was to and is void or was left out."""
     rows = [r for r in document["turns"] if r["system"] == system and r["kind"] in _MEETS_SPEECH]
     void = [row for row in rows if "void" in row["flags"]]
-    return [row for row in rows if row not in void], void
+    left_out = [
+        {"kind": skipped["kind"], "outcome": skipped["reason"]}
+        for call in document["calls"]
+        for skipped in call.get("facts", {}).get("skipped", ())
+        if call["system"] == system and skipped["kind"] in _MEETS_SPEECH
+    ]
+    return [row for row in rows if row not in void], [*void, *left_out]
 
 
 def _voids(rows: Sequence[Row]) -> str:
@@ -145,6 +151,8 @@ def _voids(rows: Sequence[Row]) -> str:
         "silent": "met silence",
         "ended": "met a reply that ended by itself",
         "anchor_missed": "came at another moment than meant",
+        "no_agent_speech": "left out, since the agent did not speak so long",
+        "no_tool_call": "left out, since the agent did not call the tool",
     }
     return ", ".join(
         f"{n} {kind.replace('_', ' ')} {words.get(outcome, outcome.replace('_', ' '))}"

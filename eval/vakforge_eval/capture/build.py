@@ -16,11 +16,18 @@ from vakforge_eval.capture.reader import Capture
 from vakforge_eval.capture.user_audio import SentAudio
 from vakforge_eval.capture.utterances import UserStream
 from vakforge_eval.signal.activity import MIN_RATE_HZ
-from vakforge_eval.timeline.call import CallTimeline, Capabilities, Flush, SentResult, Utterance
+from vakforge_eval.timeline.call import (
+    CallTimeline,
+    Capabilities,
+    Flush,
+    SentResult,
+    Skipped,
+    Utterance,
+)
 from vakforge_eval.timeline.events import EVENT_TYPES, AudioChunk, Event, Ready
 from vakforge_eval.timeline.instant import Instant, samples_to_ns
 from vakforge_eval.timeline.records import Direction, Kind
-from vakforge_eval.timeline.script import Script
+from vakforge_eval.timeline.script import Script, ScriptStep
 
 __all__ = ["build_timeline"]
 
@@ -65,6 +72,7 @@ def build_timeline(capture: Capture) -> CallTimeline:
         flushes=book.flushes(),
         tool_results=book.tool_results(),
         commits=book.commits(),
+        skipped=book.skipped(capture.script),
         failure=book.failure(),
         probe={
             **book.self_facts(),
@@ -98,6 +106,12 @@ class _Journal:
 
     def phases(self) -> dict[str, tuple[int, int]]:
         return {f.text("name"): f.span("start", "end") for _, f in self._lines["phase"]}
+
+    def skipped(self, script: Script) -> tuple[Skipped, ...]:
+        return tuple(
+            Skipped(_step_of(script, fields.integer("step")), fields.text("reason"))
+            for _, fields in self._lines["step_skipped"]
+        )
 
     def utterances(self, script: Script, user: UserStream) -> tuple[Utterance, ...]:
         waiting = dict(enumerate(script.steps))
@@ -147,6 +161,12 @@ class _Journal:
         for obj, _ in self._lines["self"]:
             facts |= {name: value for name, value in obj.items() if name != "type"}
         return facts
+
+
+def _step_of(script: Script, number: int) -> ScriptStep:
+    if not 0 <= number < len(script.steps):
+        raise CaptureError(f"{EVENTS}: step {number} is not in the scenario")
+    return script.steps[number]
 
 
 def _user_audio(capture: Capture) -> tuple[int, int]:

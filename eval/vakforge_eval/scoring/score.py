@@ -85,11 +85,21 @@ def score_call(view: CallView, system: str) -> tuple[CallScore, list[TurnScore],
         facts={
             **{name: timeline.header[name] for name in _FACTS if name in timeline.header},
             "playout": view.hearing.playout,
+            **_skipped(timeline),
         },
         pair_key=_pair_key(timeline, -1),
         claims=claims(view),
     )
     return call, turns, events
+
+
+def _skipped(timeline: CallTimeline) -> dict[str, Any]:
+    """Return what was left out; nothing if nothing was."""
+    steps = [
+        {"step": skipped.step.index, "kind": skipped.step.kind.value, "reason": skipped.reason}
+        for skipped in timeline.skipped
+    ]
+    return {"skipped": steps} if steps else {}
 
 
 def _computed(scope: Scope, view: Any) -> tuple[dict[str, MetricValue], dict[str, Rate]]:

@@ -17,7 +17,15 @@ from vakforge_eval.timeline.events import Event
 from vakforge_eval.timeline.instant import NS_PER_MS, Instant, samples_to_ns
 from vakforge_eval.timeline.script import Script, ScriptStep, StepKind
 
-__all__ = ["AgentAudio", "CallTimeline", "Capabilities", "Flush", "SentResult", "Utterance"]
+__all__ = [
+    "AgentAudio",
+    "CallTimeline",
+    "Capabilities",
+    "Flush",
+    "SentResult",
+    "Skipped",
+    "Utterance",
+]
 
 Pcm = npt.NDArray[np.int16]
 SentPcm = Callable[[int, int], Pcm]
@@ -66,6 +74,14 @@ class Utterance:
     def kind(self) -> StepKind:
         """The step's kind."""
         return self.step.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A step that was left out, since what it was to meet did not come: the `reason` says what."""
+
+    step: ScriptStep
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +143,8 @@ class CallTimeline:
         What emptied the heard queue, in order.
     failure
         None, or the typed failure of the call: ``{"kind", "phase", "message"}``.
+    skipped
+        Steps that were left out, in order.
     commits
         When the probe itself told the server that the user was done.
     ended
@@ -152,6 +170,7 @@ class CallTimeline:
     flushes: tuple[Flush, ...]
     tool_results: tuple[SentResult, ...]
     commits: tuple[Instant, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     failure: dict[str, Any] | None = None
     probe: dict[str, Any] = field(default_factory=dict)
     journal: tuple[dict[str, Any], ...] = ()

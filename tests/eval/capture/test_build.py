@@ -345,6 +345,8 @@ def test_torn_call_ends_with_the_last_stamp(tmp_path: Path) -> None:
         ({"type": "ready", "lo": 1, "hi": 2, "seq": 0, "session": []}, "session"),
         ({"type": "step", "step": 7, "start_sample": 0, "due": 0}, "not in the scenario"),
         ({"type": "step", "step": -1, "start_sample": 0, "due": 0}, "not in the scenario"),
+        ({"type": "step_skipped", "step": 7, "reason": "x"}, "not in the scenario"),
+        ({"type": "step_skipped", "step": -1, "reason": "x"}, "not in the scenario"),
         ({"type": "step", "step": "0", "start_sample": 0, "due": 0}, "step must be"),
         ({"type": "phase", "name": "tls", "start": 2, "end": 1}, "end must be not before start"),
         ({"type": "flush", "lo": 1, "hi": 2, "response_id": 5}, "response_id must be a text"),

@@ -180,6 +180,22 @@ def test_a_share_of_nothing_is_no_measurement() -> None:
     assert judge(document([None], [empty]))[0] is ExitCode.INVALID
 
 
+def test_what_was_left_out_for_want_of_speech_showed_nothing_either() -> None:
+    left_out = [
+        {"step": 1, "kind": "backchannel", "reason": "no_agent_speech"},
+        {"step": 2, "kind": "sham", "reason": "no_agent_speech"},
+        {"step": 3, "kind": "noise", "reason": "no_tool_call"},
+    ]
+    silent = document([None], [ANSWERED])
+    silent["calls"][0] |= {"system": "tuned", "facts": {"skipped": left_out}}
+    code, why = judge(silent)
+    assert code is ExitCode.INVALID
+    assert "1 backchannel left out, since the agent did not speak so long" in why
+    assert "1 noise left out, since the agent did not call the tool" in why
+    assert told(silent) == [f"void, not counted: {why.partition(': ')[2]}"]
+    assert judge(silent | {"turns": [ANSWERED, met()]})[0] is ExitCode.OK
+
+
 def test_all_that_did_not_pass_is_told_and_what_was_void_is_counted() -> None:
     turns = [expecting("pass", "fail"), expecting("void", flags=["void"], outcome="silent")]
     assert told(document([None], turns)) == [
