@@ -136,7 +136,7 @@ def _events(document: Row, system: str) -> tuple[list[Row], list[Row]]:
     rows = [r for r in document["turns"] if r["system"] == system and r["kind"] in _MEETS_SPEECH]
     void = [row for row in rows if "void" in row["flags"]]
     left_out = [
-        {"kind": skipped["kind"], "outcome": skipped["reason"]}
+        {"kind": skipped["kind"], "outcome": clean(skipped["reason"], 60)}
         for call in document["calls"]
         for skipped in call.get("facts", {}).get("skipped", ())
         if call["system"] == system and skipped["kind"] in _MEETS_SPEECH

@@ -194,6 +194,8 @@ def test_what_was_left_out_for_want_of_speech_showed_nothing_either() -> None:
     assert "1 noise left out, since the agent did not call the tool" in why
     assert told(silent) == [f"void, not counted: {why.partition(': ')[2]}"]
     assert judge(silent | {"turns": [ANSWERED, met()]})[0] is ExitCode.OK
+    left_out[0]["reason"] = "\x1b[2J"
+    assert "\x1b" not in judge(silent)[1]
 
 
 def test_all_that_did_not_pass_is_told_and_what_was_void_is_counted() -> None:
