@@ -120,6 +120,8 @@ def _check_shown(loaded: LoadedScenario, place: Place, can: Capabilities) -> Non
     for expectation in place.step.expect:
         if expectation.kind in _NEEDS_BARGE_IN and not can.barge_in:
             why = "cannot be shown: this protocol is half duplex"
+        elif expectation.kind == "stop" and can.manual_commit:
+            why = "cannot be shown: a push-to-talk caller stops the agent itself"
         elif expectation.kind == "mentions" and not (can.text_before_audio or can.transcripts):
             why = "cannot be shown: this protocol does not tell what the agent says"
         else:

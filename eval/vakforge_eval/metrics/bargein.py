@@ -38,8 +38,8 @@ def _stop(
     reaction = view.reaction
     if reaction is None:
         return Undefined(Reason.NOT_APPLICABLE)
-    if not view.timeline.capabilities.barge_in:
-        return Undefined(Reason.HALF_DUPLEX)
+    if view.no_stop is not None:
+        return view.no_stop
     gate = view.call.hearing.gate
     if isinstance(gate, Undefined):
         return gate
@@ -85,8 +85,9 @@ def stop_heard(view: TurnView) -> MetricValue:
         budget, the user's next turn or the end of watching) and where watching ended before the
         silence was confirmed (at the silence). A protocol that does not tell the end of a response
         cannot show that an end was the reply's own. Undefined: not_applicable if the turn is no
-        barge-in, half_duplex, agent_silent and anchor_missed if it was void, indeterminate if it
-        may have been, stop_ambiguous, noise_too_high, corrupt_audio.
+        barge-in, half_duplex, not_observable where the caller itself stops the agent
+        (push-to-talk), agent_silent and anchor_missed if it was void, indeterminate if it may have
+        been, stop_ambiguous, noise_too_high, corrupt_audio.
     """
     return _stop(view, _silence, is_heard=True)
 

@@ -128,6 +128,14 @@ class TurnView:
             return self.is_open or (self.is_cut_short and self.anchors.answer is None)
         return self.is_cut_short
 
+    @property
+    def no_stop(self) -> Undefined | None:
+        """Why no stop can be the agent's own: it does not listen, or the caller stops it."""
+        if not self.timeline.capabilities.barge_in:
+            return Undefined(Reason.HALF_DUPLEX)
+        is_by_hand = self.timeline.capabilities.manual_commit or bool(self.timeline.commits)
+        return Undefined(Reason.NOT_OBSERVABLE) if is_by_hand else None
+
     @cached_property
     def is_missed_interruption(self) -> bool | Undefined | None:
         """Whether the agent was still heard 1.0 s after the interrupting words, not having stopped.
@@ -136,8 +144,8 @@ class TurnView:
         """
         if self.reaction is None:
             return None
-        if not self.timeline.capabilities.barge_in:
-            return Undefined(Reason.HALF_DUPLEX)
+        if self.no_stop is not None:
+            return self.no_stop
         gate = self.call.hearing.gate
         if isinstance(gate, Undefined):
             return gate

@@ -180,6 +180,15 @@ def test_a_half_duplex_agent_has_no_stop(new_call: Any) -> None:
     assert Flag.MISSED_INTERRUPTION not in view.flags
 
 
+def test_a_caller_that_stops_the_agent_by_hand_shows_no_stop_of_the_agent(new_call: Any) -> None:
+    call = barged(new_call, response_ids=True)
+    call.flush(4000)
+    call.commits.append(call.at(5500))
+    view = turn_of(call)
+    assert [metric(view) for metric in ALL] == [Undefined(Reason.NOT_OBSERVABLE)] * 4
+    assert Flag.MISSED_INTERRUPTION not in view.flags
+
+
 @pytest.mark.parametrize("kind", [StepKind.SAY, StepKind.CORRECTION])
 def test_another_turn_has_no_stop(new_call: Any, kind: StepKind) -> None:
     view = turn_of(barged(new_call, kind=kind))

@@ -115,6 +115,13 @@ def test_a_half_duplex_protocol_can_show_neither_stop_nor_hold(
         compiled("steps:\n" + SAY + step, can=Capabilities(response_end=True, barge_in=False))
 
 
+def test_a_push_to_talk_agent_can_show_no_stop_of_its_own(compiled: Compile) -> None:
+    by_hand = Capabilities(response_end=True, manual_commit=True)
+    assert compiled("steps:\n" + SAY + "  - {barge_in: null, clip: en/booking_stop}\n", can=by_hand)
+    with pytest.raises(ConfigError, match=r"steps\[1\]\.expect: .*push-to-talk"):
+        compiled("steps:\n" + SAY + BARGE_IN, can=by_hand)
+
+
 @pytest.mark.parametrize(
     "step",
     [
