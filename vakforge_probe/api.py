@@ -31,6 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
+from vakforge_eval.metrics.expectations import Verdict
 from vakforge_eval.timeline.events import Event
 from vakforge_eval.timeline.values import Censored, Flag, Measured, Rate, Reason, Undefined
 from vakforge_probe.call import Call, CallOutcome, CallPlan
@@ -46,7 +47,14 @@ from vakforge_probe.errors import ConfigError, ProbeError
 from vakforge_probe.limits import Limits
 from vakforge_probe.net.clock import is_virtual
 from vakforge_probe.net.loop import new_event_loop
-from vakforge_probe.results import CallResult, NotMeasured, RunResult, Turn, result_of
+from vakforge_probe.results import (
+    CallResult,
+    NotMeasured,
+    RunResult,
+    SideEvent,
+    Turn,
+    result_of,
+)
 from vakforge_probe.scenario.choose import choose_scenarios
 from vakforge_probe.scenario.loaded import LoadedScenario
 from vakforge_probe.target import Target, load_targets, resolve_target
@@ -65,9 +73,11 @@ __all__ = [
     "Reason",
     "RunResult",
     "Scenario",
+    "SideEvent",
     "Target",
     "Turn",
     "Undefined",
+    "Verdict",
     "call",
     "new_event_loop",
     "run",

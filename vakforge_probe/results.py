@@ -7,15 +7,21 @@ rescoring cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.format import INDEX
+from vakforge_eval.capture.reader import Capture
+from vakforge_eval.metrics.expectations import Verdict
 from vakforge_eval.metrics.registry import METRICS
+from vakforge_eval.metrics.view import CallView
+from vakforge_eval.report.ascii import draw_call
 from vakforge_eval.report.build import make_report
 from vakforge_eval.scoring.captures import score_captures
 from vakforge_eval.scoring.cells import pooled_rate, sample_of
-from vakforge_eval.scoring.scores import CallScore, ScoreSet, TurnScore
+from vakforge_eval.scoring.scores import CallScore, EventScore, ScoreSet, TurnScore
 from vakforge_eval.stats.percentiles import percentile
 from vakforge_eval.timeline.values import (
     Censored,
@@ -29,7 +35,7 @@ from vakforge_probe.call import CallOutcome
 from vakforge_probe.errors import ProbeError
 from vakforge_probe.text import nearest
 
-__all__ = ["CallResult", "NotMeasured", "RunResult", "Turn", "result_of"]
+__all__ = ["CallResult", "NotMeasured", "RunResult", "SideEvent", "Turn", "result_of"]
 
 _SPECS = {spec.name: spec for spec in METRICS}
 
@@ -49,7 +55,53 @@ class NotMeasured(ProbeError):
         super().__init__(f"{what}: {words or reason.replace('_', ' ')}")
 
 
-class Turn:
+class _Scored:
+    """What turns and events have in common."""
+
+    _name: str
+
+    def __init__(self, score: TurnScore | EventScore, values: dict[str, MetricValue]) -> None:
+        self._score = score
+        self._known: dict[str, MetricValue | Rate] = {**values, **score.rates}
+        self.kind, self.valid, self.outcome = score.kind, score.valid, score.outcome
+        self.flags = tuple(flag.value for flag in score.flags)
+        self.user_text = score.user_text
+        self.expectations = tuple(score.expectations) if score.valid else _spoilt(score)
+
+    @property
+    def values(self) -> dict[str, MetricValue | Rate]:
+        """All metrics by name, whatever there is of each."""
+        return dict(self._known)
+
+    def metric(self, name: str) -> MetricValue | Rate:
+        """Return a metric: `Measured` with its error, `Censored`, `Undefined`, or a share.
+
+        Raises
+        ------
+        KeyError
+            If there is no such metric of this; names the nearest one.
+        """
+        _require(name, self._known, f"metric of {self._name}")
+        return self._known[name]
+
+    def __getitem__(self, name: str) -> float:
+        value = self.metric(name)
+        what = f"{name} of {self._name}"
+        spoilt = [flag for flag in self._score.flags if flag.invalidates]
+        if spoilt or not self.valid:
+            reason = spoilt[0].value if spoilt else "invalid"
+            raise NotMeasured(what, reason, f"the probe spoilt this turn ({reason})")
+        if _SPECS[name].is_early(value, self._score.flags):
+            raise NotMeasured(what, "early", "the agent spoke before the user had ended")
+        return _number(value, what)
+
+
+def _spoilt(score: TurnScore | EventScore) -> tuple[Verdict, ...]:
+    why = "the probe spoilt it"
+    return tuple(replace(v, status="not_measurable", why=why) for v in score.expectations)
+
+
+class Turn(_Scored):
     """One turn of the user, and what the agent made of it.
 
     ``turn["ttfa"]`` is a number in the metric's unit (seconds for times); where there is none, or
@@ -66,38 +118,50 @@ class Turn:
         Marks such as ``early``, ``no_reply``, ``invalid_pacing``.
     valid
         False if the probe spoilt the turn, so that it is in no statistic.
+    outcome
+        What became of the agent's speech that the turn interrupted (``stopped``, ``never_stopped``,
+        …); None if it is no barge-in.
+    relevance
+        ``relevant``, ``irrelevant`` or ``unchecked``: the reply to a barge-in, by the script's
+        words; None if there is none.
+    expectations
+        What the scenario expects of it, judged: each has `text`, `status` (``pass``, ``fail``,
+        ``indeterminate``, ``void``, ``not_measurable``) and `why`.
     """
 
     def __init__(self, score: TurnScore) -> None:
-        self._score = score
-        self.index, self.kind, self.valid = score.turn, score.kind, score.valid
-        self.flags = tuple(flag.value for flag in score.flags)
-        self.user_text, self.agent_text = score.user_text, score.agent_text
+        super().__init__(score, score.metrics)
+        self.index, self.agent_text, self.relevance = score.turn, score.agent_text, score.relevance
+        self._name = f"turn {self.index}"
 
     def __repr__(self) -> str:
         return f"<turn {self.index} of {self._score.call}: {self.user_text[:40]!r}>"
 
-    def metric(self, name: str) -> MetricValue:
-        """Return the value of a turn's metric: `Measured` with its error, `Censored`, `Undefined`.
 
-        Raises
-        ------
-        KeyError
-            If no turn has such a metric; names the nearest one.
-        """
-        _require(name, self._score.metrics, "metric of a turn")
-        return self._score.metrics[name]
+class SideEvent(_Scored):
+    """A backchannel, noise, side talk or sham, and what became of the agent's speech that it met.
 
-    def __getitem__(self, name: str) -> float:
-        value = self.metric(name)
-        what = f"{name} of turn {self.index}"
-        spoilt = [flag for flag in self._score.flags if flag.invalidates]
-        if spoilt or not self.valid:
-            reason = spoilt[0].value if spoilt else "invalid"
-            raise NotMeasured(what, reason, f"the probe spoilt this turn ({reason})")
-        if _SPECS[name].is_early(value, self._score.flags):
-            raise NotMeasured(what, "early", "the agent spoke before the user had ended")
-        return _number(value, what)
+    It is asked for numbers like a turn: ``event["stutter_gap"]``, ``event["false_interruption"]``.
+
+    Attributes
+    ----------
+    step
+        The scenario's step that played it, counted from 0.
+    turn
+        The turn it fell into, -1 for the greeting.
+    outcome
+        ``held``, ``stuttered``, ``stopped``, ``restarted``, …; ``silent`` if it met no speech.
+    kind, user_text, flags, valid, expectations
+        As those of a turn.
+    """
+
+    def __init__(self, score: EventScore) -> None:
+        super().__init__(score, score.values)
+        self.step, self.turn = score.step, score.turn
+        self._name = f"step {self.step} ({self.kind})"
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} of {self._score.call}, step {self.step}: {self.outcome}>"
 
 
 class CallResult:
@@ -109,6 +173,8 @@ class CallResult:
         The folder that all of it can be computed from again.
     turns
         The user's turns in order; what the agent says before them is ``greeting_latency``.
+    events
+        What was played to the agent and opens no turn, in order.
     failure
         None, or the typed error that ended the call; the turns up to there are measured.
     reason
@@ -123,6 +189,7 @@ class CallResult:
     def __init__(self, outcome: CallOutcome, call: CallScore, scores: ScoreSet) -> None:
         self._call, self._scores = call, scores
         self.turns = tuple(Turn(score) for score in scores.turns)
+        self.events = tuple(SideEvent(score) for score in scores.events)
         self.capture, self.reason = outcome.capture, outcome.reason
         self.failure, self.recorder_problem = outcome.failure, outcome.recorder_problem
         self.system, self.scenario = outcome.plan.system, call.scenario
@@ -144,6 +211,16 @@ class CallResult:
 
     def __getitem__(self, name: str) -> float:
         return _number(self.metric(name), f"{name} of the call")
+
+    @property
+    def expectations(self) -> tuple[Verdict, ...]:
+        """What the scenario expects, judged: that of the turns, then that of the events."""
+        return tuple(v for one in (*self.turns, *self.events) for v in one.expectations)
+
+    def draw(self, width: int = 100) -> str:
+        """Return the call as text: a lane for each side and what happened when."""
+        view = CallView(build_timeline(Capture.open(self.capture)))
+        return "\n".join(draw_call(view, width))
 
     def p50(self, name: str) -> float:
         """Return the median (nearest rank) of a metric over the turns.
@@ -196,6 +273,18 @@ class RunResult:
         """The user's turns of all calls of the probed system."""
         probed = (call for call in self.calls if call.system == self.systems[-1])
         return tuple(turn for call in probed for turn in call.turns)
+
+    @property
+    def events(self) -> tuple[SideEvent, ...]:
+        """What opens no turn, of all calls of the probed system."""
+        probed = (call for call in self.calls if call.system == self.systems[-1])
+        return tuple(event for call in probed for event in call.events)
+
+    @property
+    def expectations(self) -> tuple[Verdict, ...]:
+        """What the scenarios expect, judged, of all calls of the probed system."""
+        probed = (call for call in self.calls if call.system == self.systems[-1])
+        return tuple(verdict for call in probed for verdict in call.expectations)
 
     def p50(self, name: str, system: str | None = None) -> float:
         """Return the median (nearest rank) of a metric, or the pooled value of a share.
