@@ -269,3 +269,23 @@ def test_an_answer_is_asked_for_once_the_cancelled_one_has_ended(
         "response.cancel",
         "response.create",
     ]
+
+
+def test_a_half_duplex_agent_is_talked_to_in_turns(
+    with_agent: Any, playing: Any, journal: Any
+) -> None:
+    scenario = {
+        "id": "turns",
+        "steps": [
+            {"say": None, "clip": QUESTION, "at": "0.2 s"},
+            {"say": None, "clip": QUESTION, "at": "600 ms after agent end"},
+            {"hang_up": None, "at": "100 ms after agent end"},
+        ],
+    }
+    play = playing(scenario, protocol="openai-realtime/halfduplex")
+    outcome = with_agent(play, half_duplex=True)
+    assert outcome.reason == "hang_up"
+    capture = Capture.open(outcome.capture)
+    assert capture.header["capabilities"]["barge_in"] is False
+    assert all(turn.has_reply for turn in CallView(build_timeline(capture)).turn_views)
+    assert journal(outcome.capture, "flush") == []
