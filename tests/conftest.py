@@ -22,6 +22,14 @@ _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _PATIENCE_S = 30.0
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests on the real clock run one after the other, whatever the number of workers."""
+    for item in items:
+        if item.get_closest_marker("wallclock") is not None:
+            item.add_marker(pytest.mark.xdist_group("wallclock"))
+
+
 @dataclass(frozen=True)
 class Certificate:
     """A self-signed certificate, its own CA."""

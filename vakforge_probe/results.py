@@ -217,6 +217,14 @@ class CallResult:
         """What the scenario expects, judged: that of the turns, then that of the events."""
         return tuple(v for one in (*self.turns, *self.events) for v in one.expectations)
 
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """What the scenario left out, since what it was to meet did not come: step and reason."""
+        return tuple(
+            f"step {one['step']} ({one['kind']}): {str(one['reason']).replace('_', ' ')}"
+            for one in self._call.facts.get("skipped", ())
+        )
+
     def draw(self, width: int = 100) -> str:
         """Return the call as text: a lane for each side and what happened when."""
         view = CallView(build_timeline(Capture.open(self.capture)))

@@ -34,6 +34,8 @@ def tell_call(result: CallResult, width: int = 100) -> str:
     scored: tuple[Turn | SideEvent, ...] = (*result.turns, *result.events)
     for one in scored:
         lines += ["", *_scored(one)]
+    for skipped in result.skipped:
+        lines += ["", clean(f"left out: {skipped}", 300)]
     if result.failure is not None:
         lines += ["", f"call failed: {result.failure}"]
     folded = [part for line in lines for part in _folded(line, width)]
