@@ -25,6 +25,7 @@ from vakforge_eval.timeline.records import Flags, Kind
 from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, ScriptStep, StepKind, ToolSpec
 from vakforge_probe.ear import Ear
 from vakforge_probe.errors import TargetLimitExceeded
+from vakforge_probe.guard import EchoGuard
 from vakforge_probe.net.alarm import Handle
 from vakforge_probe.net.websocket import Sent
 from vakforge_probe.protocol.base import (
@@ -87,7 +88,12 @@ class Conversation:
         script = compiled.script
         self.tape = Tape(script.rate_hz, script.frame_samples, compiled.background)
         self._max_ahead_s = max_ahead_s
-        self._ear = Ear(max_ahead_s=max_ahead_s, continuous=codec.capabilities.continuous_stream)
+        self._guard = EchoGuard(script.rate_hz, script.frame_samples)
+        self._ear = Ear(
+            max_ahead_s=max_ahead_s,
+            continuous=codec.capabilities.continuous_stream,
+            guard=self._guard,
+        )
         self._director = Director(compiled)
         self._tools = {tool.name: tool for tool in script.tools}
         self._laid: list[tuple[int, Fire]] = []
@@ -121,8 +127,9 @@ class Conversation:
     def on_frame(self, frame: int, due_ns: int, flags: Flags) -> None:
         """Send frame number `frame` of the stream, planned for `due_ns`."""
         self._advance()
-        message = self._codec.audio_frame(self.tape.cut(frame))
-        sent = self._transmit(message, Kind.AUDIO, due_ns, flags)
+        pcm = self.tape.cut(frame)
+        sent = self._transmit(self._codec.audio_frame(pcm), Kind.AUDIO, due_ns, flags)
+        self._guard.said(pcm, sent.after)
         end = (frame + 1) * self.tape.frame_samples
         while self._laid and self._laid[0][0] < end:
             start, fire = self._laid.pop(0)

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from vakforge_eval.signal.activity import (
     END_SILENCE_MS,
     HYSTERESIS_DB,
-    ActivityTracker,
     Gate,
     Transition,
     gate_for,
@@ -30,6 +29,7 @@ from vakforge_eval.signal.playout import Live, Piece
 from vakforge_eval.timeline.events import AudioChunk
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, samples_to_ns
 from vakforge_eval.timeline.values import Undefined
+from vakforge_probe.guard import EchoGuard, GuardedTracker
 from vakforge_probe.scenario.edges import HeardEdge
 
 __all__ = ["Ear", "FlushFact", "HeardEdge"]
@@ -82,13 +82,20 @@ class _Queued(NamedTuple):
 class _Stretch:
     """Audio of one response that is heard without a longer break, and its tracker."""
 
-    def __init__(self, start_ns: int, rate_hz: int, response_id: str | None, gate: Gate) -> None:
+    def __init__(
+        self,
+        start_ns: int,
+        rate_hz: int,
+        response_id: str | None,
+        gate: Gate,
+        guard: EchoGuard | None,
+    ) -> None:
         self.rate_hz = rate_hz
         self.response_id = response_id
         self.gate = gate
         self._start_ns = start_ns
         self._n_samples = 0
-        self._tracker = ActivityTracker(rate_hz, gate)
+        self._tracker = GuardedTracker(rate_hz, gate, guard)
         self.end_ns = start_ns
         """When what was pushed so far has been heard."""
 
@@ -104,20 +111,20 @@ class _Stretch:
             and start_ns - self.end_ns < _END_SILENCE_NS
         )
 
-    def push(self, start_ns: int, pcm: Pcm) -> list[Transition]:
+    def push(self, start_ns: int, pcm: Pcm, now_ns: int) -> list[Transition]:
         """Add audio that is heard from `start_ns`; a gap before it is silence."""
         before: list[Transition] = []
         if start_ns > self.end_ns:
             n_gap = (start_ns - self.end_ns) * self.rate_hz // NS_PER_S
-            before = self._tracker.push(np.zeros(n_gap, dtype=np.int16))
+            before = self._tracker.push(np.zeros(n_gap, dtype=np.int16), now_ns)
             self._n_samples += n_gap
         self._n_samples += len(pcm)
         self.end_ns = self.heard_ns(self._n_samples)
-        return before + self._tracker.push(pcm)
+        return before + self._tracker.push(pcm, now_ns)
 
-    def finish(self) -> list[Transition]:
+    def finish(self, now_ns: int) -> list[Transition]:
         """End here."""
-        return self._tracker.finish()
+        return self._tracker.finish(now_ns)
 
 
 class Ear:
@@ -133,11 +140,19 @@ class Ear:
         Whether the agent streams silence too: the playout drops silence when it holds too much,
         and the noise floor can be learnt from audio without a response id. Without it the floor is
         learnt only where responses have ids, from what lies outside of them.
+    guard : EchoGuard or None
+        Knows what the user says, so that an echo of it is not taken for the agent; None: it is.
     """
 
     def __init__(
-        self, *, max_ahead_s: float = 60.0, buffer_ns: int = 0, continuous: bool = False
+        self,
+        *,
+        max_ahead_s: float = 60.0,
+        buffer_ns: int = 0,
+        continuous: bool = False,
+        guard: EchoGuard | None = None,
     ) -> None:
+        self._guard = guard
         self.is_flooded = False
         self._max_ahead_ns = round(max_ahead_s * NS_PER_S)
         self._gate = _gate(None)
@@ -282,9 +297,9 @@ class Ear:
         if stretch is None or not stretch.goes_on(message, start_ns):
             edges = self._close(now_ns)
             stretch = self._stretch = _Stretch(
-                start_ns, message.rate_hz, message.response_id, self._gate
+                start_ns, message.rate_hz, message.response_id, self._gate, self._guard
             )
-        found = stretch.push(start_ns, pcm)
+        found = stretch.push(start_ns, pcm, now_ns)
         return edges + self._edges(stretch, found, now_ns) if found else edges
 
     def _let_play(self, now_ns: int) -> None:
@@ -295,7 +310,7 @@ class Ear:
 
     def _close(self, now_ns: int) -> list[HeardEdge]:
         stretch, self._stretch = self._stretch, None
-        return [] if stretch is None else self._edges(stretch, stretch.finish(), now_ns)
+        return [] if stretch is None else self._edges(stretch, stretch.finish(now_ns), now_ns)
 
     def _edges(
         self, stretch: _Stretch, found: Sequence[Transition], now_ns: int

@@ -260,11 +260,13 @@ def fit(stretch: Stretch, lag: int) -> Path:
     edges = _edges(n, round(_BLOCK_S * rate))
     squares, products = _moments(stretch, path, edges)
     ridge = np.eye(len(path.taps)) / _TAP**2
+    # Where nothing was sent back, nothing tells how it would have been.
+    is_there = _powers(stretch.agent, edges) > 0
     for _ in range(_ROUNDS):
         echo = path.of(stretch)
         left = _powers(stretch.agent - echo, edges)
         # A residual far below the echo, or below a rounding step, says no more than a small one.
-        weight = 1 / (left + 1e-4 * float(np.mean(np.square(echo))) + 1)
+        weight = is_there / (left + 1e-4 * float(np.mean(np.square(echo))) + 1)
         total = np.einsum("b,bij->ij", weight, squares) + ridge
         taps: Floats = np.linalg.solve(total, weight @ products)
         path = Path(path.first, taps)

@@ -1,0 +1,188 @@
+"""Live hearing that is not taken in by the user's own voice, sent back by the agent or the line.
+
+While the user is audible, and half a second longer, an onset waits until 30 ms of it are unlike
+what was sent in the last second; where they are alike, 60 ms decide. Voices of one pitch are alike
+for 30 ms now and then, so the onset that was only held is told as of when it was, and nothing but
+its confirmation is late.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from vakforge_eval.signal.activity import ActivityTracker, Gate, Transition
+from vakforge_eval.signal.echo import LIKE_SENT, MAX_DELAY_S, WANDER_S, likeness
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S
+
+__all__ = ["EchoGuard", "GuardedTracker"]
+
+_TAIL_NS = 500 * NS_PER_MS
+_WINDOWS_MS = (30, 60)
+_SURE = 2
+"""So often alike at one delay is an echo, and later ones are looked for there only."""
+
+Pcm = npt.NDArray[np.int16]
+Floats = npt.NDArray[np.float64]
+
+
+class EchoGuard:
+    """Knows what was sent of late, and tells whether audio repeats it.
+
+    Parameters
+    ----------
+    rate_hz, frame_samples
+        Of the user's stream.
+    """
+
+    def __init__(self, rate_hz: int, frame_samples: int) -> None:
+        self._rate_hz = rate_hz
+        self._silence = bytes(2 * frame_samples)
+        kept_s = MAX_DELAY_S + 2 * _WINDOWS_MS[-1] / 1000
+        self._frames: deque[bytes] = deque(maxlen=-(-round(kept_s * rate_hz) // frame_samples))
+        self._end_ns = 0
+        self._audible_ns: int | None = None
+        self._delay_ns = 0
+        self._n_alike = 0
+
+    def said(self, frame: bytes, now_ns: int) -> None:
+        """Note a frame of the user's stream (16-bit PCM), whose end was spoken at `now_ns`."""
+        self._frames.append(frame)
+        self._end_ns = now_ns
+        if frame != self._silence:
+            self._audible_ns = now_ns
+
+    def is_wary(self, now_ns: int) -> bool:
+        """Whether audio that comes at `now_ns` may hold the user's voice."""
+        return self._audible_ns is not None and now_ns - self._audible_ns <= _TAIL_NS
+
+    def is_alike(self, pcm: Pcm, rate_hz: int, now_ns: int, *, is_final: bool) -> bool:
+        """Whether `pcm`, which came until `now_ns`, correlates with what was sent.
+
+        Parameters
+        ----------
+        is_final
+            Whether this settles it, so that the delay is worth remembering.
+        """
+        sent, until_ns = self._sent(len(pcm), rate_hz, now_ns)
+        correlation, lag = likeness(pcm.astype(np.float64), sent, rate_hz)
+        if correlation < LIKE_SENT:
+            return False
+        if is_final:
+            delay_ns = now_ns - until_ns + round(lag * NS_PER_S / rate_hz)
+            is_same = abs(delay_ns - self._delay_ns) <= WANDER_S * NS_PER_S
+            self._n_alike = self._n_alike + 1 if is_same else 1
+            self._delay_ns = delay_ns
+        return True
+
+    def _sent(self, n: int, rate_hz: int, now_ns: int) -> tuple[Floats, int]:
+        """Return what the last `n` samples may repeat, and when the end of it was spoken."""
+        pcm = np.frombuffer(b"".join(self._frames), "<i2")
+        cut_s = 0.0
+        if self._n_alike >= _SURE:
+            late_s = (self._delay_ns - (now_ns - self._end_ns)) / NS_PER_S
+            cut_s = max(0.0, late_s - WANDER_S)
+            cut = round(cut_s * self._rate_hz)
+            keep = round((2 * WANDER_S + n / rate_hz) * self._rate_hz)
+            pcm = pcm[: len(pcm) - cut][-keep:]
+            cut_s = cut / self._rate_hz
+        sent = pcm.astype(np.float64)
+        if rate_hz != self._rate_hz and len(sent):
+            import soxr
+
+            sent = np.asarray(soxr.resample(sent, self._rate_hz, rate_hz))
+        return sent, self._end_ns - round(cut_s * NS_PER_S)
+
+
+class GuardedTracker:
+    """An `ActivityTracker` whose onsets are the agent's own; without a guard they are all."""
+
+    def __init__(self, rate_hz: int, gate: Gate, guard: EchoGuard | None) -> None:
+        self._rate_hz, self._gate, self._guard = rate_hz, gate, guard
+        self._tracker, self._origin = ActivityTracker(rate_hz, gate), 0
+        self._n = 0
+        self._kept: list[Pcm] = []
+        self._kept_from = 0
+        self._held: list[Transition] = []
+        """An onset that waits for its verdict, and what was found behind it."""
+
+    def push(self, pcm: Pcm, now_ns: int) -> list[Transition]:
+        """Return what `pcm`, which came at `now_ns`, confirms, in order."""
+        self._n += len(pcm)
+        if not self._held and (self._guard is None or not self._guard.is_wary(now_ns)):
+            self._kept.clear()
+            return self._found(self._tracker.push(pcm))
+        self._keep(pcm)
+        return self._judged(self._found(self._tracker.push(pcm)), now_ns, is_last=False)
+
+    def finish(self, now_ns: int) -> list[Transition]:
+        """Return what the end of the audio confirms."""
+        return self._judged(self._found(self._tracker.finish()), now_ns, is_last=True)
+
+    def _found(self, transitions: list[Transition]) -> list[Transition]:
+        if not self._origin:
+            return transitions
+        by = self._origin
+        return [Transition(t.kind, t.sample + by, t.confirmed + by) for t in transitions]
+
+    def _keep(self, pcm: Pcm) -> None:
+        if not self._kept:
+            self._kept_from = self._n - len(pcm)
+        self._kept.append(pcm)
+        # Enough to judge an onset that began before the latest message.
+        since = self._held[0].sample if self._held else self._n - len(pcm)
+        least = since - self._samples(_WINDOWS_MS[-1])
+        while self._kept_from + len(self._kept[0]) <= least:
+            self._kept_from += len(self._kept.pop(0))
+
+    def _judged(self, found: list[Transition], now_ns: int, *, is_last: bool) -> list[Transition]:
+        """Return what is the agent's of what was found and held; hold what is not clear."""
+        waiting, self._held = self._held + found, []
+        told: list[Transition] = []
+        while waiting:
+            first = waiting[0]
+            is_echo: bool | None = False
+            if first.kind == "onset" and self._guard is not None and self._holds(first.sample):
+                is_echo = self._is_echo(self._guard, first.sample, now_ns, is_last=is_last)
+            if is_echo is None:
+                self._held = waiting
+                break
+            if is_echo:
+                waiting = self._again(
+                    first.sample + self._samples(_WINDOWS_MS[-1]), is_last=is_last
+                )
+            else:
+                told.append(waiting.pop(0))
+        return told
+
+    def _is_echo(self, guard: EchoGuard, onset: int, now_ns: int, *, is_last: bool) -> bool | None:
+        """Whether what begins at `onset` is the user's; None until enough of it is here."""
+        for ms in _WINDOWS_MS:
+            end, is_final = onset + self._samples(ms), ms == _WINDOWS_MS[-1]
+            if end > self._n and not is_last:
+                return None
+            pcm = self._since(onset)[: end - onset]
+            # The end of the window came earlier than the end of what is here.
+            at_ns = now_ns - max(0, self._n - end) * NS_PER_S // self._rate_hz
+            if not guard.is_alike(pcm, self._rate_hz, at_ns, is_final=is_final):
+                return False
+        return True
+
+    def _again(self, sample: int, *, is_last: bool) -> list[Transition]:
+        """Forget all before `sample`; return what is found from there on."""
+        sample = min(sample, self._n)
+        self._tracker, self._origin = ActivityTracker(self._rate_hz, self._gate), sample
+        found = self._found(self._tracker.push(self._since(sample)))
+        return found + (self._found(self._tracker.finish()) if is_last else [])
+
+    def _holds(self, sample: int) -> bool:
+        return bool(self._kept) and sample >= self._kept_from
+
+    def _since(self, sample: int) -> Pcm:
+        kept = np.concatenate(self._kept) if self._kept else np.zeros(0, np.int16)
+        return kept[max(0, sample - self._kept_from) :]
+
+    def _samples(self, ms: int) -> int:
+        return ms * self._rate_hz // 1000
