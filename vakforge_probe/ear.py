@@ -265,10 +265,12 @@ class Ear:
 
     def _decoded(self, chunk: AudioChunk) -> Pcm:
         decoding = (chunk.codec, chunk.response_id, chunk.item_id)
-        if self._decoder is None or decoding != self._decoding:
+        decoder = self._decoder
+        if decoder is None or decoding != self._decoding:
             # Half a sample of one item is not the first half of another's.
-            self._decoder, self._decoding = PcmDecoder(chunk.codec), decoding
-        return self._decoder.feed(chunk.data)
+            decoder = self._decoder = PcmDecoder(chunk.codec)
+            self._decoding = decoding
+        return decoder.feed(chunk.data)
 
     def _settle(self, now_ns: int) -> list[HeardEdge]:
         """Place what the playout holds back."""

@@ -322,7 +322,7 @@ class _Machine:
             return False
         run = self._open
         if run is None:
-            if self._bounds.most() >= self._off:
+            if not self._bounds.stays_below(self._off):
                 return False
         elif self._span is None or run is not self._span.last or self._bounds.least() < self._hard:
             return False

@@ -70,13 +70,16 @@ class LevelBounds:
     def most(self) -> float:
         """Return what no level of the last message is above."""
         q, s, n = self._squares, self._sums, 3 * self._half
-        if not any(q):
-            return 0.0
         spreads = [
             n * (q[j - 2] + q[j - 1] + q[j]) - (s[j - 2] + s[j - 1] + s[j]) ** 2
             for j in range(2, len(q))
         ]
         return self._window * max(spreads) / n
+
+    def stays_below(self, limit: float) -> bool:
+        """Whether all levels of the last message are below `limit`, as far as can be told."""
+        # Three halves hold no more than three times the strongest one.
+        return 3 * self._window * max(self._squares) < limit or self.most() < limit
 
     def _moments(self, pcm: Samples, n: int) -> tuple[list[float], list[float]]:
         """Return the sums of squares, and the sums, of each half."""

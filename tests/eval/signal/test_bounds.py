@@ -52,6 +52,8 @@ def test_no_level_is_outside_the_bounds(
         if has_bounds:
             assert bounds.least() <= levels[at : at + n].min()
             assert bounds.most() >= levels[at : at + n].max()
+            assert not bounds.stays_below(float(levels[at : at + n].max()))
+            assert bounds.stays_below(bounds.most() + 1)
         at += n
 
 
