@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from vakforge_eval.metrics.hearing import hear
 from vakforge_eval.signal.activity import Gate
 from vakforge_eval.signal.pcm import PcmDecoder, encode
-from vakforge_eval.signal.playout import Fifo, Live, Placed, place
+from vakforge_eval.signal.playout import Fifo, Live, Placed, PlayoutModel, place
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline, Capabilities, Flush
 from vakforge_eval.timeline.events import AudioChunk
 from vakforge_eval.timeline.instant import NS_PER_MS as MS
@@ -128,7 +128,10 @@ def test_the_ear_and_the_scorer_agree_on_what_was_played_of_an_item(
         for m in _whole(list(group))
     ]
     flush = Flush(Instant.exact(flush_at * MS), "r")
-    model = (lambda: Live(Gate.at(-55))) if is_continuous else Fifo
+
+    def model() -> PlayoutModel[AgentAudio]:
+        return Live(Gate.at(-55)) if is_continuous else Fifo()
+
     placed = place(decoded(whole), [flush], model)
     is_cut = any(p.is_cut for p in placed)
     assert fact is not None
