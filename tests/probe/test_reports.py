@@ -23,18 +23,19 @@ from vakforge_probe.target import Target
 FILES = ("report.json", "report.md", "report.html")
 
 
-def record(folder: Path) -> Path:
+def record(folder: Path, suite: str = "latency", number: int = 0) -> Path:
     """Record one base and one tuned call into `folder`, with 900 and 400 ms of reply delay."""
 
     async def main() -> None:
         clips = data_root() / "clips"
         async with await serve(Behaviour(), "127.0.0.1", 0, None, clips) as agent:
             systems = [
-                System(name, Target(url=f"{agent.url}?reply_delay={delay}", label=name))
+                System(name, Target(url=f"{agent.url}?reply_delay={delay}&reply_length=5", label=name))
                 for name, delay in (("base", 0.9), ("tuned", 0.4))
             ]
-            suite = load_suite("latency").scenarios[:1]
-            await run_campaign(plan_campaign(systems, suite, folder=folder), concurrency=2)
+            chosen = load_suite(suite).scenarios[number : number + 1]
+            plans = plan_campaign(systems, chosen, folder=folder, repeats=1)
+            await run_campaign(plans, concurrency=2)
 
     run(main())
     return folder
@@ -43,6 +44,33 @@ def record(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tmp_path_factory.mktemp("run") / "calls")
+
+
+@pytest.fixture(scope="module")
+def duplex_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("duplex") / "calls", "demo", 1)
+
+
+def test_a_report_of_interruptions_holds_their_outcomes_and_verdicts(duplex_calls: Path) -> None:
+    document = make_report(find_captures(duplex_calls))
+    validate(document)
+    assert {item["kind"] for item in document["outcomes"]} > {"barge_in"}
+    for counts in document["expectations"].values():
+        assert sum(counts.values()) > 0
+    row = next(row for row in document["turns"] if row["kind"] == "barge_in")
+    assert row["outcome"] == "stopped"
+    assert row["metrics"]["stop_heard"]["value"] > 0
+    sample = next(sample for sample in document["samples"] if sample["kind"] == "barge_in")
+    marks = [mark["name"] for mark in sample["answers"]["tuned"]["timeline"]["marks"]]
+    assert "agent silent" in marks
+
+
+def test_the_same_interruptions_give_the_same_bytes(duplex_calls: Path, tmp_path: Path) -> None:
+    found = find_captures(duplex_calls)
+    for name, captures in (("one", found), ("two", list(reversed(found)))):
+        make_report(captures, out=tmp_path / name)
+    for name in FILES:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 def test_a_report_of_captures_fits_its_schema_and_holds_the_change(calls: Path) -> None:

@@ -23,11 +23,12 @@ __all__ = ["duplex_blocks"]
 Row = Mapping[str, Any]
 
 _COUNTS = ("n_censored", "n_invalid")
+_METHODS = ("percentile_method", "ci_method")
 _MAY_BE_EMPTY = frozenset({"censored", "invalid", "no number", "not counted"})
 """Columns that are left out where they would say nothing."""
 _VALUE_NOTES = (
     "± is the worst-case error of the measurement; the 95 % interval stands in brackets.",
-    "Censored: the agent did not stop before its reply ended by itself or watching ended. Where "
+    "Censored: the reply's own end, the user's next words or the end of watching came first. Where "
     "these bounds differ the percentiles are Kaplan-Meier's: a reply that ended by itself is "
     "neither a stop nor a slow one.",
 )
@@ -53,11 +54,12 @@ def _value_table(title: str, rows: Sequence[Row], systems: Sequence[str]) -> Tab
         Column("invalid", "number"),
         Column("no number"),
         Column("percentiles by"),
+        Column("interval method", "wide"),
     )
-    cells = [
-        line for row in rows for line in value_rows(row, systems, _COUNTS, "percentile_method")
-    ]
-    is_cut_short = any(row.get("competing_end") for row in rows)
+    cells = [line for row in rows for line in value_rows(row, systems, _COUNTS, _METHODS)]
+    is_cut_short = any(
+        (cell or {}).get("n_censored") for row in rows for cell in row["systems"].values()
+    )
     note = " ".join(_VALUE_NOTES[: 1 + is_cut_short])
     return without_empty(Table(title, columns, cells, note), _MAY_BE_EMPTY)
 
@@ -118,9 +120,9 @@ def _metric_blocks(document: Row) -> list[Block]:
         shares = [row for row in shown if row["unit"] == "rate"]
         if values:
             blocks.append(_value_table(title, values, document["systems"]))
-            blocks.extend(strips(document, values))
         if shares:
-            blocks.append(_rate_table("" if values else title, shares, document))
+            blocks.append(_rate_table(f"{title}: shares" if values else title, shares, document))
+        blocks.extend(strips(document, values))
         if not shown:
             blocks.append(Note(f"No data yet: {_missing_text(rows)}.", title))
     return blocks

@@ -83,6 +83,9 @@ def _lanes(view: CallView, turn: Turn, begin_ns: int, end_ns: int) -> dict[str, 
     marks = [{"name": "user_end", "at": _s(turn.end.at - begin_ns)}]
     if reply is not None:
         marks.append({"name": "first audible", "at": _s(reply.segment.start.when.at - begin_ns)})
+    reaction = next(v.reaction for v in view.turn_views if v.turn is turn)
+    if reaction is not None and reaction.silence is not None:
+        marks.append({"name": "agent silent", "at": _s(reaction.silence.when.at - begin_ns)})
     return {
         "duration": _s(end_ns - begin_ns),
         "user": spans(voiced),

@@ -30,7 +30,7 @@ def _latency_table(document: Row) -> Block:
         cells
         for row in document["summary"]
         if _is_latency(row)
-        for cells in value_rows(row, document["systems"], _COUNTS, "ci_method")
+        for cells in value_rows(row, document["systems"], _COUNTS, ["ci_method"])
     ]
     if not rows:
         return Note("No latency metric has a number.")

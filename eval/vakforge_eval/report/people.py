@@ -54,8 +54,8 @@ _LINES: tuple[tuple[str, str, Callable[[Row], Cell], str | None, str], ...] = (
         "overlap, of speech",
         "of the time in which anybody talks",
         lambda s: _median_cell(s["overlap_share_of_speech"], "share"),
-        None,
-        "",
+        "overlap_over_speech",
+        "share",
     ),
     (
         "overlap the agent began",

@@ -51,9 +51,9 @@ def without_text(cell: Row) -> str:
 
 
 def value_rows(
-    row: Row, systems: Sequence[str], counts: Sequence[str], method: str
+    row: Row, systems: Sequence[str], counts: Sequence[str], methods: Sequence[str]
 ) -> list[tuple[Cell, ...]]:
-    """Return one row a system under `VALUE_COLUMNS`, more counts, "no number" and a method.
+    """Return one row a system under `VALUE_COLUMNS`, more counts, "no number" and methods.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def value_rows(
         The metric's row of the summary.
     counts
         Names of the cell's counts that stand after n and clusters.
-    method
-        Name of the cell's text that says how it was computed.
+    methods
+        Names of the cell's texts that say how it was computed.
     """
     rows = []
     for i, name in enumerate(systems):
@@ -77,7 +77,7 @@ def value_rows(
                 statistic_cell(cell, "p95", row["unit"]),
                 *(Cell(str(cell.get(c, phrases.NONE))) for c in ("n", "clusters", *counts)),
                 Cell(without_text(cell)),
-                Cell(str(cell.get(method) or phrases.NONE)),
+                *(Cell(str(cell.get(method) or phrases.NONE)) for method in methods),
             )
         )
     return rows
