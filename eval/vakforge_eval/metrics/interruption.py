@@ -238,10 +238,12 @@ def stutter_gap(view: EventView) -> MetricValue:
         return Undefined(Reason.NOT_APPLICABLE)
     if not view.timeline.capabilities.barge_in:
         return Undefined(Reason.HALF_DUPLEX)
-    fault = None if reaction.last is None else reaction.last.end_fault
-    if reaction.silence is None or reaction.resumed is None or fault is not None:
-        return Undefined(fault or Reason.CORRUPT_AUDIO)
-    return Measured.between(reaction.silence, reaction.resumed)
+    silence, resumed, last = reaction.silence, reaction.resumed, reaction.last
+    if silence is None or resumed is None or last is None:
+        return Undefined(Reason.NOT_APPLICABLE)
+    following = next(s for s in view.call.hearing.segments if s.start is resumed)
+    fault = last.end_fault or following.start_fault
+    return Measured.between(silence, resumed) if fault is None else Undefined(fault)
 
 
 def void_events(view: EventView) -> MetricValue | Rate:

@@ -151,7 +151,8 @@ class Reaction:
         """Whether the agent was heard at `limit` without having stopped.
 
         Undefined: natural_end if its reply was over by then, indeterminate where the errors leave
-        it open, stop_ambiguous, cut_off if it was not watched so long.
+        it open, stop_ambiguous, cut_off if it was not watched so long, and what hides the end of
+        what was heard.
         """
         if self.silence is None:
             is_late: bool | None = self.until is not None and self.until >= limit.at
@@ -159,6 +160,8 @@ class Reaction:
             is_late = _is_after(self.silence, limit)
         if is_late:
             return True
+        if self.last is not None and self.last.end_fault is not None:
+            return Undefined(self.last.end_fault)
         match self.fate:
             case Fate.STOPPED | Fate.ENDED if is_late is None:
                 return Undefined(Reason.INDETERMINATE)

@@ -313,3 +313,12 @@ def test_audio_that_cannot_be_decoded_at_the_silence_hides_it(
     assert false_interruption(event) == Undefined(Reason.CORRUPT_AUDIO)
     is_stutter = len(lengths) > 1
     assert stutter_gap(event) == (Undefined(Reason.CORRUPT_AUDIO) if is_stutter else NOT_APPLICABLE)
+
+
+def test_audio_that_cannot_be_decoded_where_a_stutter_ends_hides_its_gap(new_call: Any) -> None:
+    call = disturbed(new_call, 1800, 500, 4000, kind=StepKind.BACKCHANNEL)
+    k = next(k for k, m in enumerate(call.audio) if m.arrival.at == call.at(4800).at)
+    call.audio[k] = replace(call.audio[k], is_corrupt=True)
+    event = event_of(call)
+    assert stutter_gap(event) == Undefined(Reason.CORRUPT_AUDIO)
+    assert false_interruption(event) == Rate(0, 1)
