@@ -2,7 +2,7 @@
 
 Run it from the project's root::
 
-    python benchmarks/performance/director.py
+    python -m benchmarks.performance.director
 
 *Cost*: 200 calls get 20 ms messages of 24 kHz audio in turn, as fast as they can be worked off, and
 each has a step that waits for the agent. Counted is the CPU time of `Ear` and `Director`, all that
@@ -29,8 +29,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from pacing import Bar, machine, nearest_rank, verdict
 
+from benchmarks.performance.pacing import Bar, machine, nearest_rank, verdict
 from vakforge_eval.signal.pcm import encode
 from vakforge_eval.timeline.events import AudioChunk
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, samples_to_ns
@@ -216,7 +216,7 @@ def markdown(
     lines = [
         "# Hearing and deciding",
         "",
-        f"`python benchmarks/performance/director.py`: {costs[0].calls} armed calls with 20 ms "
+        f"`python -m benchmarks.performance.director`: {costs[0].calls} armed calls with 20 ms "
         "messages at 24 kHz; CPU time of ear and director, as the share of a core that they would "
         "take in real time. Decoding base64 and JSON, recording and sending are not in it.",
         "",
