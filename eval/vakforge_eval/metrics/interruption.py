@@ -75,7 +75,8 @@ def relevance(view: TurnView) -> Relevance | None:
         return None
     steps = [utterance.step for utterance in view.turn.utterances]
     words = [word for step in steps for word in step.relevant_words]
-    tools = {step.expect_tool.name for step in steps if step.expect_tool is not None}
+    expected = [step.expect_tool for step in steps if step.expect_tool is not None]
+    tools = {tool.name for tool in expected if tool.name}
     if tools & _called(view):
         return "relevant"
     text = view.reply_text

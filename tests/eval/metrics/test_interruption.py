@@ -178,6 +178,12 @@ def test_a_script_that_names_nothing_leaves_the_reply_unchecked(new_call: Any) -
     assert relevant_reply(view) == NOT_APPLICABLE
 
 
+def test_a_script_that_expects_no_tool_call_names_nothing_to_check_by(new_call: Any) -> None:
+    tool = ExpectedToolCall(name="", tool_class="non_tool")
+    call = answered(new_call, expect_tool=tool, capabilities={"tools": True})
+    assert relevance(turn_of(call)) == "unchecked"
+
+
 def test_a_reply_that_shows_no_text_is_unchecked(new_call: Any) -> None:
     view = turn_of(answered(new_call, text="", relevant_words=["Friday"]))
     assert relevance(view) == "unchecked"
