@@ -33,7 +33,9 @@ def loads(text: str | bytes) -> Any:
         If it is no JSON text in UTF-8, holds NaN or an infinity (``1e999`` too), or nests too deep.
     """
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        return _DECODER.decode(text)
     except RecursionError:
         raise ValueError("JSON nests too deep") from None
 
@@ -77,3 +79,7 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError("number beyond the range of a float")
     return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""Made once: most of the texts are short."""

@@ -164,9 +164,11 @@ class Hearing:
 
 def hear(timeline: CallTimeline) -> Hearing:
     """Return what was heard of the agent in `timeline`, without what it heard of the caller."""
-    unechoed = unecho(timeline)
+    hearing = _hear(timeline, None)
+    gate = hearing.gate
+    unechoed = unecho(timeline, GATE_DBFS if isinstance(gate, Undefined) else gate.on_dbfs)
     if unechoed is None:
-        return _hear(timeline, None)
+        return hearing
     hearing = _hear(replace(timeline, audio=unechoed.audio), unechoed)
     raw = {id(mine): whole for mine, whole in zip(unechoed.audio, timeline.audio, strict=True)}
     placed = tuple(replace(piece, audio=raw[id(piece.audio)]) for piece in hearing.placed)

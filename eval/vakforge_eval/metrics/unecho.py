@@ -42,6 +42,10 @@ _LEAK = 0.02
 """How much faster than the probe's an agent's clock may run."""
 _HOLE_NS = 100 * NS_PER_MS
 _PATCH_S, _MIN_PATCH_S = 2.0, 0.5
+_MIN_SEARCH_S = 0.35
+"""Less tells no echo from chance; a reply that comes 200 ms after the user is not looked at."""
+_UNVOICED_S = 0.1
+"""How much of a clip may lie around what is voiced of it."""
 _AUDIBLE_DBFS = -61.0
 """The off gate in quiet: an echo below it touches no edge."""
 
@@ -81,6 +85,13 @@ class _Patch:
         for part in other.parts:
             arrival = other.begin_ns + samples_to_ns(part.offset, self.rate_hz)
             self.add(part.index, arrival, part.pcm)
+
+    def may_be_told(self, gate_dbfs: float) -> bool:
+        """Whether it is long and loud enough for an echo in it to be told, and to matter."""
+        if self.n_samples < _MIN_SEARCH_S * self.rate_hz:
+            return False
+        power = _powers(self.pcm(), self.rate_hz)
+        return bool(np.max(power) >= 10 ** (gate_dbfs / 10) * FULL_SCALE**2)
 
     def pcm(self) -> Floats:
         """Return its samples."""
@@ -129,24 +140,32 @@ class Unechoed:
         return any(lo < hi_ns and hi > lo_ns for lo, hi in self.spans)
 
 
-def unecho(timeline: CallTimeline) -> Unechoed | None:
+def unecho(timeline: CallTimeline, gate_dbfs: float) -> Unechoed | None:
     """Return the agent's audio of a call without the caller's echo; None if there is none.
 
-    None too where the timeline does not hold what was sent.
+    Parameters
+    ----------
+    gate_dbfs
+        What speech must reach: an echo that does not has no effect, and is not looked for.
+
+    Returns
+    -------
+    Unechoed or None
+        None too where the timeline does not hold what was sent.
     """
     if timeline.sent_pcm is None or not len(timeline.stream):
         return None
     sent = _Sent(timeline)
-    echo = _find(sent.stretches(_patches(timeline, _TAIL_NS)))
+    echo = _find(sent, [p for p in _patches(timeline, _TAIL_NS) if p.may_be_told(gate_dbfs)])
     if echo is None:
         return None
     tail = echo.delay_ns + round((WANDER_S + SLACK_S) * NS_PER_S)
-    return _cleaned(timeline, echo, sent, list(_patches(timeline, max(tail, _TAIL_NS))))
+    return _cleaned(timeline, echo, sent, _patches(timeline, max(tail, _TAIL_NS)))
 
 
-def _find(stretches: Iterable[Stretch]) -> Echo | None:
+def _find(sent: _Sent, patches: Iterable[_Patch]) -> Echo | None:
     by_rate: dict[int, list[Stretch]] = {}
-    for stretch in stretches:
+    for stretch in filter(None, map(sent.stretch, patches)):
         by_rate.setdefault(stretch.rate_hz, []).append(stretch)
     found = (find_echo(same) for same in by_rate.values())
     return next((echo for echo in found if echo is not None), None)
@@ -176,12 +195,19 @@ def _cleaned(
 
 def _audible(patch: _Patch, taken: Floats) -> Iterator[_Zone]:
     """Yield from when to when the echo that was taken out of a patch is loud enough."""
-    block = max(1, patch.rate_hz // 100)
-    power = np.add.reduceat(np.square(taken), np.arange(0, len(taken), block)) / block
+    block = patch.rate_hz // 100
+    power = _powers(taken, patch.rate_hz)
     loud = np.flatnonzero(power >= 10 ** (_AUDIBLE_DBFS / 10) * FULL_SCALE**2) * block
     if len(loud):
         lo, hi = (samples_to_ns(int(at), patch.rate_hz) for at in (loud[0], loud[-1] + block))
         yield patch.begin_ns + lo, patch.begin_ns + hi
+
+
+def _powers(x: Floats, rate_hz: int) -> Floats:
+    """Return the power of each 10 ms."""
+    block = rate_hz // 100
+    power: Floats = np.add.reduceat(np.square(x), np.arange(0, len(x), block)) / block
+    return power
 
 
 def _zones(timeline: CallTimeline, tail_ns: int) -> list[_Zone]:
@@ -200,14 +226,14 @@ def _patches(timeline: CallTimeline, tail_ns: int) -> list[_Patch]:
     zones = _zones(timeline, tail_ns)
     starts = [lo for lo, _ in zones]
     chains: dict[str | None, _Chain] = {}
+    is_one = timeline.capabilities.continuous_stream
     for index, message in enumerate(timeline.audio):
-        if not len(message.pcm):
+        k = bisect_left(starts, message.arrival.at + _MAX_AHEAD_NS) - 1
+        if k < 0 or message.arrival.at >= zones[k][1] or not len(message.pcm):
             continue
-        is_one = timeline.capabilities.continuous_stream
-        chain = chains.setdefault(None if is_one else message.response_id, _Chain())
-        at = message.arrival.at
-        k = bisect_left(starts, at + message.duration_ns) - 1
-        chain.add(index, message, is_wanted=k >= 0 and at < zones[k][1])
+        if message.arrival.at + message.duration_ns > zones[k][0]:
+            chain = chains.setdefault(None if is_one else message.response_id, _Chain())
+            chain.add(index, message)
     return [patch for chain in chains.values() for patch in chain.finish()]
 
 
@@ -220,12 +246,11 @@ class _Chain:
         self._last_ns: int | None = None
         self._ahead_ns = 0
 
-    def add(self, index: int, message: AgentAudio, *, is_wanted: bool) -> None:
+    def add(self, index: int, message: AgentAudio) -> None:
         at, duration = message.arrival.at, message.duration_ns
-        is_hole = self._pass(at)
-        if is_hole or not is_wanted or self._ahead_ns > _MAX_AHEAD_NS:
+        if self._pass(at) or self._ahead_ns > _MAX_AHEAD_NS:
             self._current = None
-        if is_wanted and self._ahead_ns <= _MAX_AHEAD_NS:
+        if self._ahead_ns <= _MAX_AHEAD_NS:
             most = round(_MAX_AHEAD_NS * message.rate_hz / NS_PER_S)
             self._open(message.rate_hz, at).add(index, at, message.pcm[:most])
             if len(message.pcm) > most:
@@ -269,10 +294,8 @@ class _Sent:
         self._rate_hz = timeline.script.rate_hz
         self._length = timeline.script.frame_samples
         self._spoken = (stream["before"] + stream["after"]) // 2 - timeline.frame_ns
-
-    def stretches(self, patches: Iterable[_Patch]) -> Iterator[Stretch]:
-        """Yield the stretches of the patches in which there is anything to find."""
-        return (s for s in map(self.stretch, patches) if s is not None)
+        # Elsewhere the stream is silent: that need not be read.
+        self._voiced = [(self._place(lo), self._place(hi)) for lo, hi in _zones(timeline, 0)]
 
     def stretch(self, patch: _Patch) -> Stretch | None:
         """Return a patch with what had been sent by then; None if either is silent."""
@@ -282,7 +305,7 @@ class _Sent:
         place = self._place(patch.begin_ns)
         n = -(-len(agent) * self._rate_hz // patch.rate_hz)
         lead, slack = (round(s * self._rate_hz) for s in (_LEAD_S, SLACK_S))
-        sent = self._pcm(place - lead, place + n + slack)
+        sent = self._samples(place - lead, place + n + slack)
         if not sent.any():
             return None
         offset_ns = patch.begin_ns - self._spoken_ns(place)
@@ -294,6 +317,15 @@ class _Sent:
             rate_hz=patch.rate_hz,
             offset_ns=offset_ns,
         )
+
+    def _samples(self, start: int, stop: int) -> Pcm:
+        out = np.zeros(stop - start, np.int16)
+        margin = round(_UNVOICED_S * self._rate_hz)
+        for lo, hi in self._voiced:
+            lo, hi = max(start, lo - margin), min(stop, hi + margin)
+            if lo < hi:
+                out[lo - start : hi - start] = self._pcm(lo, hi)
+        return out
 
     def _place(self, ns: int) -> int:
         """Return the sample that was being spoken at `ns`."""

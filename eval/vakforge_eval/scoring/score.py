@@ -22,6 +22,7 @@ from vakforge_eval.scoring.scores import (
     TurnScore,
 )
 from vakforge_eval.timeline.call import CallTimeline, Utterance
+from vakforge_eval.timeline.instant import ns_to_s
 from vakforge_eval.timeline.values import Flag, MetricValue, Rate
 
 __all__ = ["score_call", "score_calls"]
@@ -85,6 +86,7 @@ def score_call(view: CallView, system: str) -> tuple[CallScore, list[TurnScore],
         facts={
             **{name: timeline.header[name] for name in _FACTS if name in timeline.header},
             "playout": view.hearing.playout,
+            **_echo(view),
             **_skipped(timeline),
         },
         pair_key=_pair_key(timeline, -1),
@@ -100,6 +102,20 @@ def _skipped(timeline: CallTimeline) -> dict[str, Any]:
         for skipped in timeline.skipped
     ]
     return {"skipped": steps} if steps else {}
+
+
+def _echo(view: CallView) -> dict[str, Any]:
+    """Return what is known of the caller's echo in the agent's audio, if there is one."""
+    echo = view.hearing.echo
+    if echo is None:
+        return {}
+    return {
+        "echo": {
+            "delay_s": round(ns_to_s(echo.delay_ns), 6),
+            "level_db": round(echo.level_db, 3),
+            "correlation": round(echo.correlation, 3),
+        }
+    }
 
 
 def _computed(scope: Scope, view: Any) -> tuple[dict[str, MetricValue], dict[str, Rate]]:

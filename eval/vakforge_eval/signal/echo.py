@@ -9,7 +9,7 @@ is told by its likeness to what was sent, at one delay, and never by its level:
   all other delays; a weak one only if another stretch of the call has it at the same delay.
 - **Taken out** by a short FIR path, least squares with weights that follow the residual: blocks in
   which the agent itself talks tell little of the path. Nothing is subtracted from a block of 10 ms
-  that would not get quieter by it, so a path that is wrong for a while adds no sound.
+  that would get louder by it, so a path that is wrong for a while adds no sound.
 
 Positions: `sent` begins `lead` samples before `agent`, both at one rate. At a *lag* of k samples
 ``agent[n]`` repeats ``sent[lead + n - k]``.
@@ -75,8 +75,8 @@ _ROUNDS = 4
 _PASSES = 3
 _TAP = 0.1
 """How large a tap is thought to be before anything is known of it."""
-_AROUND = 15
-"""Blocks that decide together whether there is an echo in the middle one."""
+_BURIED = 0.25
+"""An echo of less than this share of a block's power is buried in it."""
 _MIN_LEVEL_DB = -50.0
 """A weaker echo is neither heard nor told from chance."""
 _LPC_ORDER = 8
@@ -205,7 +205,7 @@ def align(stretch: Stretch, near: int | None = None) -> Alignment | None:
     chance = np.maximum(_met(np.square(agent), np.square(sent))[lead - lags], 0)
     is_open = chance > _MIN_OPEN * np.max(chance)
     heights = np.zeros(len(lags))
-    heights[is_open] = np.abs(_met(agent, sent)[(lead - lags)[is_open]]) / np.sqrt(chance[is_open])
+    heights[is_open] = np.abs(_met(agent, sent)[lead - lags[is_open]]) / np.sqrt(chance[is_open])
     allowed = heights
     if near is not None:
         allowed = np.where(np.abs(lags - near / step) <= WANDER_S * rate, heights, 0)
@@ -213,14 +213,13 @@ def align(stretch: Stretch, near: int | None = None) -> Alignment | None:
     others = heights[is_open & (np.abs(lags - lags[best]) > _PEAK_S * rate)]
     if not others.any():
         return None
-    deviation, rival = math.sqrt(np.mean(np.square(others))), np.max(others)
-    height = float(allowed[best])
-    return Alignment(int(lags[best]) * step, height / deviation, height / float(rival))
+    height, deviation = float(allowed[best]), math.sqrt(np.mean(np.square(others)))
+    return Alignment(int(lags[best]) * step, height / deviation, height / float(np.max(others)))
 
 
 def _met(agent: Floats, sent: Floats) -> Floats:
-    """Return the sum of products with ``agent[0]`` at ``sent[j]``, for each j; negative j wrap."""
-    size = _fast_length(len(sent) + len(agent))
+    """Return the sum of products with ``agent[0]`` at ``sent[j]``, for all j that leave room."""
+    size = _fast_length(max(len(sent), len(agent)))
     out: Floats = np.fft.irfft(np.fft.rfft(sent, size) * np.conj(np.fft.rfft(agent, size)), size)
     return out
 
@@ -249,11 +248,16 @@ def find_echo(stretches: Sequence[Stretch]) -> Echo | None:
     return None
 
 
-def fit(stretch: Stretch, lag: int) -> Path:
+def fit(stretch: Stretch, lag: int, done: Floats | None = None) -> Path:
     """Return the path around `lag` by least squares.
 
     A block of 10 ms weighs as much as it is quiet once the echo is out of it; taps of which the
     audio tells nothing stay zero.
+
+    Parameters
+    ----------
+    done
+        What was taken out before: blocks that are settled by it have no say.
     """
     rate, n = stretch.rate_hz, len(stretch.agent)
     path = Path(lag - math.ceil(_TAPS_BEFORE_S * rate), np.zeros(math.ceil(_TAPS_S * rate)))
@@ -262,6 +266,8 @@ def fit(stretch: Stretch, lag: int) -> Path:
     ridge = np.eye(len(path.taps)) / _TAP**2
     # Where nothing was sent back, nothing tells how it would have been.
     is_there = _powers(stretch.agent, edges) > 0
+    if done is not None:
+        is_there &= _powers(done, edges) == 0
     for _ in range(_ROUNDS):
         echo = path.of(stretch)
         left = _powers(stretch.agent - echo, edges)
@@ -302,21 +308,20 @@ def remove(stretch: Stretch, echo: Echo) -> tuple[Floats, Floats]:
     Nothing is where no peak lies near the echo's delay, or where the path there has another level.
     Several passes follow an echo that jumps.
     """
-    rate, left = stretch.rate_hz, stretch.agent
-    for _ in range(_PASSES):
+    agent, left = stretch.agent, stretch.agent
+    echoes: list[Floats] = []
+    while len(echoes) < _PASSES:
         rest = replace(stretch, agent=left)
         found = align(rest, near=stretch.lag_of(echo.delay_ns))
         if found is None or found.height < _KNOWN:
             break
-        path = fit(rest, found.lag)
+        path = fit(rest, found.lag, agent - left)
         level = path.level_db(rest)
         if level is None or abs(level - echo.level_db) > _LEVEL_DB:
             break
-        less = _less(left, path.of(rest), round(_BLOCK_S * rate))
-        if np.array_equal(less, left):
-            break
-        left = less
-    return left, stretch.agent - left
+        echoes.append(path.of(rest))
+        left = _least(agent, echoes, round(_BLOCK_S * stretch.rate_hz))
+    return left, agent - left
 
 
 def likeness(agent: Floats, sent: Floats, rate_hz: int) -> tuple[float, int]:
@@ -398,16 +403,22 @@ def _levelled(x: Floats, block: int) -> Floats:
     return x * np.repeat(scale, block)[: len(x)]
 
 
-def _less(agent: Floats, echo: Floats, block: int) -> Floats:
-    """Return `agent` less `echo` where that makes it quieter, blocks and their neighbours together.
+def _least(agent: Floats, echoes: Sequence[Floats], block: int) -> Floats:
+    """Return `agent` less the echo that leaves least of each block, or none if none makes it less.
 
-    Where the agent talks chance decides what gets quieter; its pauses tell.
+    In a block that is much louder than the echo chance decides that, and nothing hangs on it.
     """
-    left, edges = agent - echo, _edges(len(agent), block)
-    before, after = _powers(agent, edges), _powers(left, edges)
-    gain = np.convolve((before - after) / (np.minimum(before, after) + 1), np.ones(_AROUND), "same")
-    is_there = np.repeat(gain > 0, np.diff(edges))
-    return np.where(is_there, left, agent)
+    edges = _edges(len(agent), block)
+    least = _powers(agent, edges)
+    left, is_taken = agent, np.zeros(len(least), np.bool_)
+    for echo in echoes:
+        rest = agent - echo
+        power = _powers(rest, edges)
+        is_buried = _powers(echo, edges) < _BURIED * least
+        is_less = (power < least) | (is_buried & ~is_taken)
+        left = np.where(np.repeat(is_less, np.diff(edges)), rest, left)
+        least, is_taken = np.where(is_less, power, least), is_taken | is_less
+    return left
 
 
 def _edges(n: int, block: int) -> Ints:
