@@ -217,7 +217,7 @@ GROUPS = {
         Case("restarts", {**HOLDS, "on_backchannel": "interrupt"}),
         stream("stutters in noise",
                {**HOLDS, "on_backchannel": "pause", "noise_dbfs": -50}, 0.020),
-    ), is_class=True),
+    )),
     "shams": Group(disturbs, 8, (
         Case("held, clean", HOLDS),
         Case("held, burst", {**HOLDS, "pacing": "burst"}),

@@ -122,7 +122,7 @@ class _Call:
         for view in self._barge_ins:
             reaction, known = view.reaction, self._known(view.turn.utterances[0])
             if reaction is not None:
-                fate = None if known is None else _fate(view, known)
+                fate = None if known is None else self._fate(view, known)
                 yield self._verdict(view, view.turn.utterances[0], reaction, fate, known)
         for event in self._view.event_views:
             known = self._known(event.utterance)
@@ -139,6 +139,28 @@ class _Call:
             return None
         start = self._starts[step.index] + step.voiced[0][0]
         return self._truth.events.get((self._timeline.call_id, start))
+
+    def _fate(self, view: TurnView, known: EventLine) -> Fate:
+        """Return what became of an interrupted speech, for as long as the probe watched it."""
+        if known.outcome is Outcome.SILENT:
+            return Fate.SILENT
+        stop = known.microphone.get("stop_heard")
+        over = stop or known.microphone.get("natural_end")
+        until = min(view.watched_until, self._timeline.ended.at)
+        if over is not None and over.value < ns_to_s(until - view.turn.start.at):
+            return Fate.ENDED if stop is None else Fate.STOPPED
+        return Fate.UNCONFIRMED if self._leaves_in_pause(known, until) else Fate.NEVER_STOPPED
+
+    def _leaves_in_pause(self, known: EventLine, until: int) -> bool:
+        """Whether watching ended while the agent drew breath, so that nobody knows it goes on.
+
+        The pause began before `until` (ns), until which a stop is looked for.
+        """
+        left = self._timeline.ended.at
+        heard = self._truth.heard.get(self._timeline.call_id, ())
+        spans = next((v.spans for v in heard if v.response == known.response), ())
+        is_heard = any(start <= left < end for start, end in spans)
+        return not is_heard and max((end for _, end in spans if end <= left), default=left) < until
 
     def _sham(self, event: EventView) -> Outcome | None:
         """Return what the agent did by itself at a moment at which the user did nothing."""
@@ -229,18 +251,6 @@ class _Call:
                 flags=flags,
                 agent_late_ns=0 if line is None else round(line.error_s * 1e9),
             )
-
-
-def _fate(view: TurnView, known: EventLine) -> Fate:
-    """Return what became of an interrupted speech, for as long as the probe watched it."""
-    if known.outcome is Outcome.SILENT:
-        return Fate.SILENT
-    stop = known.microphone.get("stop_heard")
-    over = stop or known.microphone.get("natural_end")
-    until = min(view.watched_until, view.timeline.ended.at)
-    if over is None or over.value >= ns_to_s(until - view.turn.start.at):
-        return Fate.NEVER_STOPPED
-    return Fate.ENDED if stop is None else Fate.STOPPED
 
 
 def _is_valid(flags: Iterable[Flag]) -> bool:

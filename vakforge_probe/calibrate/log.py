@@ -54,10 +54,11 @@ class TurnLine(_Stated, frozen=True):
 class EventLine(_Stated, frozen=True):
     """What the agent says of an utterance: what it did to the agent's speech.
 
-    `outcome` is None where the agent cannot tell.
+    `response` is what was heard when it began; `outcome` is None where the agent cannot tell.
     """
 
     start_sample: int
+    response: str | None
     outcome: Outcome | None
     rule: str | None
     gap_s: TruthValue | None
