@@ -41,7 +41,7 @@ def report(
     """
     from vakforge_eval.report.markdown_writer import to_markdown
     from vakforge_probe.cli.session import write_report
-    from vakforge_probe.cli.table import print_summary
+    from vakforge_probe.cli.table import print_call, print_summary
     from vakforge_probe.cli.verdict import judge, told
 
     found = _find(captures, "CAPTURES")
@@ -50,6 +50,7 @@ def report(
     console = human(as_json=json, quiet=quiet)
     if term:
         console.print(to_markdown(document), markup=False)
+        print_call([*base, *found], console)
     else:
         print_summary(document, console)
     complain(told(document))

@@ -132,7 +132,7 @@ def conclude(
     A missed expectation of the demo's agent is told and no error.
     """
     from vakforge_eval.capture.format import INDEX
-    from vakforge_probe.cli.table import print_summary
+    from vakforge_probe.cli.table import print_call, print_summary
     from vakforge_probe.cli.verdict import judge, told
 
     problems = [str(o.recorder_problem) for o in outcomes if o.recorder_problem is not None]
@@ -146,6 +146,7 @@ def conclude(
         return code
     document = write_report(captures, out=folder)
     print_summary(document, console)
+    print_call(captures, console)
     console.print(f"report: {folder / 'report.html'}", markup=False)
     complain(told(document))
     code, why = judge(document, is_demo=is_demo)

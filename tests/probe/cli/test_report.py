@@ -156,3 +156,17 @@ def test_a_report_without_a_number_has_no_table(cli: Any, record: Any) -> None:
     assert said.code == 3
     assert "Nothing was measured" in said.out
     assert "refused in phase handshake" in said.out
+
+
+def test_a_single_call_is_drawn_where_the_whole_report_is_shown(cli: Any, record: Any) -> None:
+    record("?reply_delay=0.3")
+    whole = cli("report", "run", "--term").out
+    assert "\nuser   " in whole
+    assert "agent answers, 0.30 s after turn 0" in whole
+    assert "agent answers" not in cli("report", "run").out
+    assert "agent answers" not in cli("report", "run", "--term", "--quiet").out
+
+
+def test_of_several_calls_none_is_drawn(cli: Any, record: Any) -> None:
+    record("?reply_delay=0.3", "?reply_delay=0.3")
+    assert "agent answers" not in cli("report", "run", "--term").out

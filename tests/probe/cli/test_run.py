@@ -43,6 +43,7 @@ def test_a_run_leaves_captures_a_report_and_one_document(
     assert capture.verify() == []
     assert capture.header["stamp_source"] in ("kernel", "loop")
     assert "calls 1/1" in said.err
+    assert "\nagent  " in said.err, "the one call is drawn"
     # How well this machine kept up decides between these two; the target was there.
     assert said.code in (0, 4)
     assert (said.code == 0) == (document["verdict"]["status"] == "valid")
