@@ -54,7 +54,7 @@ def _scored(one: Turn | SideEvent) -> Iterator[str]:
     for name in _SHOWN:
         words = _number(one.values.get(name))
         if words:
-            yield f"  {name:<22}{words}"
+            yield f"  {name:<24}{words}"
     for verdict in one.expectations:
         status = verdict.status.replace("_", " ")
         yield clean(f"  {status}: {verdict.text}: {verdict.why}", 300)
