@@ -24,18 +24,42 @@ PairKey = tuple[str, int, int, int]
 """Scenario, seed, repeat, and the index of the script's step that opened the turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnScore:
-    """One turn of one call.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What every score says of where it was held.
 
     Attributes
     ----------
     cluster
         The unit of chance: the conversation, or the speaker who holds several.
     valid
-        False if the probe spoilt the turn: it is in no statistic, but counted.
+        False if the probe spoilt it: it is in no statistic, but counted.
     slices
         Dimension -> value.
+    """
+
+    system: str
+    call: str
+    scenario: str
+    cluster: str
+    speaker: str | None
+    valid: bool
+    slices: dict[str, str]
+    pair_key: PairKey
+
+    @property
+    def conversation(self) -> str:
+        """The conversation, named alike in every system that held it."""
+        scenario, seed, repeat, _ = self.pair_key
+        return f"{scenario}/{seed}/{repeat}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnScore(_Held):
+    """One turn of one call.
+
+    Attributes
+    ----------
     expected
         What the script asks for: tool call, entities, words that make a reply relevant.
     rates
@@ -49,46 +73,29 @@ class TurnScore:
         What the script expected of the turn, judged.
     """
 
-    system: str
-    call: str
-    scenario: str
-    cluster: str
-    speaker: str | None
     turn: int
     kind: str
-    valid: bool
     flags: tuple[Flag, ...]
     metrics: dict[str, MetricValue]
-    slices: dict[str, str]
     user_text: str
     agent_text: str
     expected: dict[str, Any]
-    pair_key: PairKey
     rates: dict[str, Rate] = field(default_factory=dict)
     outcome: str | None = None
     relevance: Relevance | None = None
     expectations: tuple[Verdict, ...] = ()
 
-    @property
-    def conversation(self) -> str:
-        """The conversation, named alike in every system that held it."""
-        return conversation_name(self.pair_key)
 
-
-@dataclass(frozen=True, slots=True)
-class EventScore:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventScore(_Held):
     """One utterance that opens no turn (backchannel, noise, side talk, sham) and its effect.
 
     Attributes
     ----------
-    cluster
-        The unit of chance: the conversation, or the speaker who holds several.
     turn
         The turn it fell into, -1 for the greeting.
     step
         Index of the script's step that played it.
-    valid
-        False if the probe spoilt the event: it is in no statistic, but counted.
     values, rates
         Metrics of the event, those that are shares apart because they add up.
     outcome
@@ -97,32 +104,19 @@ class EventScore:
         What the script expected of the event, judged.
     """
 
-    system: str
-    call: str
-    scenario: str
-    cluster: str
-    speaker: str | None
     turn: int
     step: int
     kind: str
-    valid: bool
     flags: tuple[Flag, ...]
     values: dict[str, MetricValue]
     rates: dict[str, Rate]
     outcome: str
-    slices: dict[str, str]
     user_text: str
-    pair_key: PairKey
     expectations: tuple[Verdict, ...] = ()
 
-    @property
-    def conversation(self) -> str:
-        """The conversation, named alike in every system that held it."""
-        return conversation_name(self.pair_key)
 
-
-@dataclass(frozen=True, slots=True)
-class CallScore:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallScore(_Held):
     """One call: its own metrics, and the shares of its turns.
 
     Attributes
@@ -135,31 +129,12 @@ class CallScore:
         What the server said of turns and of its own latency, with what was heard.
     """
 
-    system: str
-    call: str
-    scenario: str
     script_hash: str
-    cluster: str
-    speaker: str | None
-    valid: bool
     failure: dict[str, Any] | None
     values: dict[str, MetricValue]
     rates: dict[str, Rate]
-    slices: dict[str, str]
     facts: dict[str, Any]
-    pair_key: PairKey
     claims: tuple[Claimed, ...] = ()
-
-    @property
-    def conversation(self) -> str:
-        """The conversation, named alike in every system that held it."""
-        return conversation_name(self.pair_key)
-
-
-def conversation_name(key: PairKey) -> str:
-    """Return the name of the conversation in a pair key."""
-    scenario, seed, repeat, _ = key
-    return f"{scenario}/{seed}/{repeat}"
 
 
 @dataclass(frozen=True, slots=True)
