@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Censored, Flag, Measured, MetricValue, Reason, Undefined
-from vakforge_probe.calibrate import Row, TruthValue, read_truth, summarize
+from vakforge_probe.calibrate import Row, TruthValue, Verdict, read_truth, summarize
 from vakforge_probe.errors import ConfigError
 
 
@@ -123,10 +124,80 @@ def test_turns_are_known_by_label_and_position(tmp_path: Path) -> None:
     assert sorted(read_truth(log).turns) == [("one", 100), ("one", 200), ("three", 100)]
 
 
+def event_line(connection: str, start: int, **facts: Any) -> dict[str, Any]:
+    value = {"value": 0.5, "lo": 0.5, "hi": 0.5}
+    return {"type": "event", "connection": connection, "start_sample": start, "response": "r",
+            "outcome": "held", "rule": None, "gap_s": None, "microphone": {"stop_heard": value},
+            "marks_late_ns": {"stop_heard": 5}, **facts}  # fmt: skip
+
+
+def heard_line(connection: str, *spans: list[int]) -> dict[str, Any]:
+    return {"type": "heard", "connection": connection, "response": "r", "spans": spans,
+            "width_ns": 0, "is_whole": True, "is_open": False}  # fmt: skip
+
+
+def test_log_tells_what_was_uttered_heard_and_shared(tmp_path: Path) -> None:
+    shared = {"type": "overlap", "connection": "1", "overlap_s": 1.0, "agent_overlap_s": 0.5,
+              "total_s": 9.0, "error_s": 0.0}  # fmt: skip
+    log = write(
+        tmp_path / "truth.jsonl",
+        connected("1", label="one"),
+        connected("2"),
+        event_line("1", 100),
+        event_line("1", 200, outcome=None),
+        event_line("2", 100),
+        heard_line("1", [0, 5], [7, 9]),
+        heard_line("2", [0, 5]),
+        shared,
+    )
+    found = read_truth(log)
+    assert sorted(found.events) == [("one", 100), ("one", 200)]
+    assert found.events["one", 200].outcome is None
+    assert [voice.spans for voice in found.heard["one"]] == [((0, 5), (7, 9))]
+    assert found.overlaps["one"].overlap_s == 1.0
+
+
+def test_a_line_is_as_late_as_its_latest_mark_or_as_it_is_wide(tmp_path: Path) -> None:
+    wide = {"value": 0.5, "lo": 0.5, "hi": 0.503}
+    log = write(
+        tmp_path / "truth.jsonl",
+        connected("1", label="one"),
+        event_line("1", 1),
+        event_line("1", 2, gap_s=wide),
+    )
+    events = read_truth(log).events
+    assert (events["one", 1].late_ns(), events["one", 2].late_ns()) == (5, 3_000_000)
+
+
+@pytest.mark.parametrize(
+    ("truth_", "found", "alarm"),
+    [
+        ("held", "held", False),
+        ("held", "stuttered", False),
+        ("held", "stopped", True),
+        ("stuttered", "restarted", True),
+        (None, "stopped", True),
+        ("stopped", "restarted", False),
+        ("restarted", "held", False),
+    ],
+)
+def test_an_alarm_is_a_stop_that_was_none(truth_: str | None, found: str, alarm: bool) -> None:
+    verdict = Verdict("c", "a", 1, StepKind.SHAM, truth_, found, is_flagged=False, counts=True)
+    assert verdict.is_alarm is alarm
+    assert verdict.is_right is (truth_ == found)
+
+
+@pytest.mark.parametrize(("bound", "covered"), [(0.9, True), (1.0005, True), (1.1, False)])
+def test_a_bound_beyond_the_agents_own_end_is_no_truth(bound: float, covered: bool) -> None:
+    assert row(None, Censored(bound), natural_end=truth(1.0)).covered is covered
+
+
 @pytest.mark.parametrize(
     "bad",
     [
         "{",
+        json.dumps(event_line("1", 1, outcome="gone")),
+        json.dumps(heard_line("1", [5])),
         "[]",
         '{"no": "type"}',
         '{"type": "turn", "connection": "1"}',

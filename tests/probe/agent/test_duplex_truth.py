@@ -21,12 +21,12 @@ NODS: dict[str, Any] = {**TALK, "backchannel_words": 2}
 
 @pytest.fixture
 def barge_in(stream_of: Stream) -> Any:
-    return stream_of(0.1, "en/hello", 2.0, "en/stop", 8.0)
+    return stream_of(0.1, "en/hello", 2.0, "en/stop", 3.0)
 
 
 @pytest.fixture
 def mm_hm(stream_of: Stream) -> Any:
-    return stream_of(0.1, "en/hello", 2.0, "backchannel/mm", 8.0)
+    return stream_of(0.1, "en/hello", 2.0, "backchannel/mm", 4.5)
 
 
 def onset_ns(out: Any, n: int = 1) -> int:
@@ -235,7 +235,7 @@ def test_background_of_a_continuous_stream_is_no_talk(converse: Converse, barge_
 
 
 def test_log_says_when_each_response_was_heard(converse: Converse, barge_in: Any) -> None:
-    out = converse(barge_in, **TALK)
+    out = converse(barge_in, **{**TALK, "reply_length": 2.2})
     first, second = out.lines("heard")
     started = out.caller.all("input_audio_buffer.speech_started")[1].at
     assert first["spans"] == [[out.caller.audio[0][0], started]]
@@ -245,13 +245,13 @@ def test_log_says_when_each_response_was_heard(converse: Converse, barge_in: Any
 
 
 def test_overlap_is_the_time_in_which_both_talk(converse: Converse, barge_in: Any) -> None:
-    (row,) = converse(barge_in, **TALK).lines("overlap")
+    (row,) = converse(barge_in, **{**TALK, "reply_length": 2.2}).lines("overlap")
     assert row["overlap_s"] == pytest.approx(0.2, abs=1e-6)
     assert row["agent_overlap_s"] == 0.0
     assert row["error_s"] <= 10e-9
     assert row["total_s"] == pytest.approx(len(barge_in) / 24000, abs=1e-6)
-    # The caller's 0.94 s and 1.56 s, the agent's 1.77 s until it stops and its 5.0 s, once each.
-    assert row["speech_s"] == pytest.approx(0.94 + 1.56 + 1.77 + 5.0 - 0.2, abs=0.002)
+    # The caller's 0.94 s and 1.56 s, the agent's 1.77 s until it stops and its 2.2 s, once each.
+    assert row["speech_s"] == pytest.approx(0.94 + 1.56 + 1.77 + 2.2 - 0.2, abs=0.002)
 
 
 def test_overlap_that_the_agent_begins_is_its_own(converse: Converse, stream_of: Stream) -> None:
