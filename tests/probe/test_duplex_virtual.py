@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from vakforge_eval.timeline.values import Censored, Flag, Measured
+from vakforge_eval.timeline.values import Censored, Flag, Measured, Reason, Undefined
 from vakforge_probe.calibrate import Duplex, Row, Verdict, compare_duplex
 
 N_EVENTS = int(os.environ.get("VAKFORGE_PROBE_EVENTS", "0"))
@@ -292,8 +292,10 @@ def wrong_rows(rows: Sequence[Row], bound: float) -> list[Row]:
             early = row.natural_end.value - row.measured.bound
             # Watching ends with the user's next turn, which may be before the agent's end.
             return early <= bound or row.condition in UNTIL_NEXT_TURN
-        if row.truth is None or Flag.ECHO in row.flags:
+        if row.truth is None:
             return True
+        if isinstance(row.measured, Undefined):
+            return row.measured.reason is Reason.ECHO and Flag.ECHO in row.flags
         return row.error is not None and abs(row.error) <= bound
 
     return [row for row in rows if not is_right(row)]
@@ -311,7 +313,9 @@ def test_each_stop_and_each_answer_is_timed(measured: Any, name: str, case: Case
     assert len(stops) == GROUPS[name].n * GROUPS[name].passes
     plays_out = "no flush" in case.name and ("x10" in case.name or "burst" in case.name)
     kind = Censored if plays_out else Measured
-    assert {type(row.measured) for row in stops} == {kind}
+    told = [row for row in stops if not isinstance(row.measured, Undefined)]
+    assert {type(row.measured) for row in told} == {kind}
+    assert len(told) >= 0.8 * len(stops)
 
 
 @cases("never", "ends")
