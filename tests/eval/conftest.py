@@ -75,6 +75,8 @@ class CallBuilder:
         self.lateness: dict[int, int] = {}
         self.failure: dict[str, Any] | None = None
         self.probe: dict[str, Any] = {}
+        self.sent: npt.NDArray[np.int16] | None = None
+        """Samples of the user's stream from `at(0)` on."""
         self.script: dict[str, Any] = {}
         self.journal: list[dict[str, Any]] = []
 
@@ -230,8 +232,17 @@ class CallBuilder:
             commits=tuple(self.commits),
             failure=self.failure,
             probe=self.probe,
+            sent_pcm=None if self.sent is None else self._sent,
             journal=tuple(self.journal),
         )
+
+    def _sent(self, start: int, stop: int) -> npt.NDArray[np.int16]:
+        assert self.sent is not None
+        out = np.zeros(stop - start, dtype=np.int16)
+        lo, hi = max(start, 0), min(stop, len(self.sent))
+        if lo < hi:
+            out[lo - start : hi - start] = self.sent[lo:hi]
+        return out
 
     def _stream(self, ended: float) -> npt.NDArray[np.void]:
         """Return the user's frames: frame k holds [k, k + 1) * 20 ms and leaves at its end."""

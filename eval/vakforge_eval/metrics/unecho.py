@@ -228,10 +228,9 @@ def _patches(timeline: CallTimeline, tail_ns: int) -> list[_Patch]:
     chains: dict[str | None, _Chain] = {}
     is_one = timeline.capabilities.continuous_stream
     for index, message in enumerate(timeline.audio):
-        k = bisect_left(starts, message.arrival.at + _MAX_AHEAD_NS) - 1
-        if k < 0 or message.arrival.at >= zones[k][1] or not len(message.pcm):
-            continue
-        if message.arrival.at + message.duration_ns > zones[k][0]:
+        at = message.arrival.at
+        k = bisect_left(starts, at + message.duration_ns) - 1
+        if k >= 0 and at < zones[k][1] and len(message.pcm):
             chain = chains.setdefault(None if is_one else message.response_id, _Chain())
             chain.add(index, message)
     return [patch for chain in chains.values() for patch in chain.finish()]

@@ -67,12 +67,15 @@ WANDER_S = 0.130
 """How far the lag of a known echo moves within a call: jitter, drift, and the jumps that end it."""
 _LEVEL_DB = 8.0
 """How far the level of a known echo moves within a call."""
-_PEAK_S = 0.005
+_PEAK_S = 0.030
+"""How far around a peak the same echo may have others: a room answers more than once."""
 _MIN_OPEN = 0.01
 """A lag at which chance would make less than this of what it makes elsewhere tells nothing."""
 _TAPS_BEFORE_S, _TAPS_S = 0.0005, 0.0015
 _ROUNDS = 4
 _PASSES = 3
+_MEASURED = 5
+"""So many stretches are compared for where the echo is clearest."""
 _TAP = 0.1
 """How large a tap is thought to be before anything is known of it."""
 _BURIED = 0.25
@@ -236,16 +239,25 @@ def find_echo(stretches: Sequence[Stretch]) -> Echo | None:
         if alignment is not None and alignment.passes(_FAINT):
             found.append((alignment, stretch))
     found.sort(key=lambda pair: pair[0].height, reverse=True)
-    delays = [stretch.delay_ns(alignment.lag) for alignment, stretch in found]
-    for (best, stretch), delay in zip(found, delays, strict=True):
-        n_agree = sum(abs(other - delay) <= _AGREE_S * NS_PER_S for other in delays)
-        if best.passes(_CLEAR) or n_agree > 1:
-            path = fit(stretch, best.lag)
-            level = path.level_db(stretch)
-            if level is not None and level > _MIN_LEVEL_DB:
-                delay_ns = stretch.delay_ns(path.lag(stretch))
-                return Echo(delay_ns, level, path.correlation(stretch))
+    for best, stretch in found:
+        delay = stretch.delay_ns(best.lag)
+        alike = [f for f in found if abs(f[1].delay_ns(f[0].lag) - delay) <= _AGREE_S * NS_PER_S]
+        if best.passes(_CLEAR) or len(alike) > 1:
+            echoes = [_measured(stretch, a.lag) for a, stretch in alike[:_MEASURED]]
+            told = [echo for echo in echoes if echo.level_db > _MIN_LEVEL_DB]
+            if told:
+                return max(told, key=lambda echo: echo.correlation)
     return None
+
+
+def _measured(stretch: Stretch, lag: int) -> Echo:
+    path = fit(stretch, lag)
+    level = path.level_db(stretch)
+    return Echo(
+        delay_ns=stretch.delay_ns(path.lag(stretch)),
+        level_db=-math.inf if level is None else level,
+        correlation=path.correlation(stretch),
+    )
 
 
 def fit(stretch: Stretch, lag: int, done: Floats | None = None) -> Path:
