@@ -61,9 +61,10 @@ class Closing:
             yield self._turn_truth(turn, marks, began)
         for utterance in self.utterances:
             yield self._event_truth(utterance, reactions[utterance.start])
-        yield from self._heard(*tracks)
+        _, estimate, _ = tracks
+        yield from self._heard(estimate)
         if self._tape.started is not None:
-            yield self._shared(tracks[1].heard)
+            yield self._shared(estimate.heard)
 
     def _reactions(self, utterance: Utterance, tracks: list[Track]) -> list[Reaction]:
         onset, _ = self._tape.spoken_start(utterance.start)
@@ -130,21 +131,16 @@ class Closing:
             "frame_start": _from(frame_start, stops),
         }
 
-    def _heard(self, *tracks: Track) -> Iterator[dict[str, Any]]:
+    def _heard(self, track: Track) -> Iterator[dict[str, Any]]:
         """Yield when each response was heard, by which a moment without the caller is judged."""
-        told = [{v.response: v for v in track.voices} for track in tracks]
-        for tag, voice in told[1].items():
-            others = [t[tag].spans if tag in t else () for t in told]
-            if len({len(spans) for spans in others}) > 1:
-                continue
-            width = max((abs(hi - lo) for a, _, b in zip(*others, strict=True)
-                         for lo, hi in zip(a, b, strict=True)), default=0)  # fmt: skip
+        width = self._widest()
+        for voice in track.voices:
             yield {
                 "type": "heard",
-                "response": tag,
+                "response": voice.response,
                 "spans": [list(span) for span in voice.spans],
                 "width_ns": width,
-                "late_ns": max(s.late_ns for s in self._account.sent([tag])),
+                "late_ns": max(s.late_ns for s in self._account.sent([voice.response])),
                 "is_whole": voice.is_whole,
                 "is_open": voice.is_open,
             }

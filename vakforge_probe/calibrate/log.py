@@ -80,7 +80,6 @@ class OverlapLine(_Line, frozen=True):
 class _HeardLine(_Line, frozen=True):
     response: str
     spans: tuple[tuple[int, int], ...]
-    width_ns: int
     is_whole: bool
     is_open: bool
 
