@@ -182,8 +182,10 @@ class _Call:
         key = (self._timeline.call_id, user_end_sample(view.turn, self._starts))
         line = self._truth.turns.get(key)
         name = "interruption_response"
-        # Words that the agent ignores are no turn of it, and have no answer.
-        truth = None if line is None else line.microphone.get("ttfa_heard")
+        # Words that the agent ignores are no turn of it and have no answer; words into its silence
+        # are no interruption.
+        is_void = known is not None and known.outcome is Outcome.SILENT
+        truth = None if line is None or is_void else line.microphone.get("ttfa_heard")
         witness = known if line is None else line
         return self._row(name, view, view.turn.step, interruption_response(view), witness, truth)
 
