@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vakforge_eval.signal.activity import ActivityTracker, Gate, Transition
 from vakforge_eval.signal.echo import LIKE_SENT, MAX_DELAY_S, WANDER_S, likeness
-from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, samples_to_ns
 
 __all__ = ["EchoGuard", "GuardedTracker"]
 
@@ -23,6 +23,9 @@ _TAIL_NS = 500 * NS_PER_MS
 _WINDOWS_MS = (30, 60)
 _SURE = 2
 """So often alike at one delay is an echo, and later ones are looked for there only."""
+_EXACT_NS = 2 * NS_PER_MS
+_LIKE_EXACT, _LIKE_NEAR = 0.25, 0.4
+"""Where an echo is known, what is best at its very delay, or near it, needs no more to be one."""
 
 Pcm = npt.NDArray[np.int16]
 Floats = npt.NDArray[np.float64]
@@ -66,34 +69,45 @@ class EchoGuard:
         is_final
             Whether this settles it, so that the delay is worth remembering.
         """
-        sent, until_ns = self._sent(len(pcm), rate_hz, now_ns)
-        correlation, lag = likeness(pcm.astype(np.float64), sent, rate_hz)
-        if correlation < LIKE_SENT:
+        sent, until_ns = self._sent(len(pcm) / rate_hz, now_ns)
+        # At the lower of two rates: above its band the other one is empty.
+        common = min(rate_hz, self._rate_hz)
+        agent = _at_rate(pcm, rate_hz, common)
+        correlation, lag = likeness(agent, _at_rate(sent, self._rate_hz, common), common)
+        delay_ns = now_ns - until_ns + round(lag * NS_PER_S / common)
+        if correlation < self._least(delay_ns):
             return False
         if is_final:
-            delay_ns = now_ns - until_ns + round(lag * NS_PER_S / rate_hz)
             is_same = abs(delay_ns - self._delay_ns) <= WANDER_S * NS_PER_S
             self._n_alike = self._n_alike + 1 if is_same else 1
             self._delay_ns = delay_ns
         return True
 
-    def _sent(self, n: int, rate_hz: int, now_ns: int) -> tuple[Floats, int]:
-        """Return what the last `n` samples may repeat, and when the end of it was spoken."""
-        pcm = np.frombuffer(b"".join(self._frames), "<i2")
-        cut_s = 0.0
-        if self._n_alike >= _SURE:
-            late_s = (self._delay_ns - (now_ns - self._end_ns)) / NS_PER_S
-            cut_s = max(0.0, late_s - WANDER_S)
-            cut = round(cut_s * self._rate_hz)
-            keep = round((2 * WANDER_S + n / rate_hz) * self._rate_hz)
-            pcm = pcm[: len(pcm) - cut][-keep:]
-            cut_s = cut / self._rate_hz
-        sent = pcm.astype(np.float64)
-        if rate_hz != self._rate_hz and len(sent):
-            import soxr
+    def _least(self, delay_ns: int) -> float:
+        """Return what correlation makes an echo of what is best at a delay."""
+        if self._n_alike < _SURE:
+            return LIKE_SENT
+        is_exact = abs(delay_ns - self._delay_ns) <= _EXACT_NS
+        return _LIKE_EXACT if is_exact else _LIKE_NEAR
 
-            sent = np.asarray(soxr.resample(sent, self._rate_hz, rate_hz))
-        return sent, self._end_ns - round(cut_s * NS_PER_S)
+    def _sent(self, n_s: float, now_ns: int) -> tuple[Pcm, int]:
+        """Return what the last `n_s` seconds may repeat, and when the end of it was spoken."""
+        pcm = np.frombuffer(b"".join(self._frames), "<i2").astype(np.int16)
+        if self._n_alike < _SURE:
+            return pcm, self._end_ns
+        late_s = (self._delay_ns - (now_ns - self._end_ns)) / NS_PER_S
+        cut = round(max(0.0, late_s - WANDER_S) * self._rate_hz)
+        keep = round((2 * WANDER_S + n_s) * self._rate_hz)
+        return pcm[: len(pcm) - cut][-keep:], self._end_ns - samples_to_ns(cut, self._rate_hz)
+
+
+def _at_rate(pcm: Pcm, rate_hz: int, wanted_hz: int) -> Floats:
+    whole = pcm.astype(np.float64)
+    if rate_hz == wanted_hz or not len(whole):
+        return whole
+    import soxr
+
+    return np.asarray(soxr.resample(whole, rate_hz, wanted_hz))
 
 
 class GuardedTracker:
@@ -107,6 +121,8 @@ class GuardedTracker:
         self._kept_from = 0
         self._held: list[Transition] = []
         """An onset that waits for its verdict, and what was found behind it."""
+        self._n_passed = 0
+        """How many of its windows were alike so far."""
 
     def push(self, pcm: Pcm, now_ns: int) -> list[Transition]:
         """Return what `pcm`, which came at `now_ns`, confirms, in order."""
@@ -159,7 +175,7 @@ class GuardedTracker:
 
     def _is_echo(self, guard: EchoGuard, onset: int, now_ns: int, *, is_last: bool) -> bool | None:
         """Whether what begins at `onset` is the user's; None until enough of it is here."""
-        for ms in _WINDOWS_MS:
+        for ms in _WINDOWS_MS[self._n_passed :]:
             end, is_final = onset + self._samples(ms), ms == _WINDOWS_MS[-1]
             if end > self._n and not is_last:
                 return None
@@ -167,7 +183,10 @@ class GuardedTracker:
             # The end of the window came earlier than the end of what is here.
             at_ns = now_ns - max(0, self._n - end) * NS_PER_S // self._rate_hz
             if not guard.is_alike(pcm, self._rate_hz, at_ns, is_final=is_final):
+                self._n_passed = 0
                 return False
+            self._n_passed += 1
+        self._n_passed = 0
         return True
 
     def _again(self, sample: int, *, is_last: bool) -> list[Transition]:

@@ -198,6 +198,7 @@ GROUPS = {
         stream("pauses of 1.2 s, continuous", {**PAUSES, "segment_gap": 1.2}),
         stream("pauses of 1.2 s in noise",
                {**PAUSES, "segment_gap": 1.2, "noise_dbfs": -50}, 0.020),
+        stream("pauses of 1.2 s with echo", {**PAUSES, "segment_gap": 1.2, "echo_db": -20}, 0.020),
     )),
     "ends": Group(cuts_in_late, 3, (
         Case("ends at once", {"stop_delay": 0.8, "reply_length": 1.65}),

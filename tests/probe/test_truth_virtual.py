@@ -138,6 +138,11 @@ CASES = [
     clean("together, burst", pacing="burst", chunk="333", skew_ppm=-5000, **TOGETHER),
     clean("together, early", early_talk=0.3, level_dbfs=-35, pacing="x10", **TOGETHER),
     Case("together with jitter", 0.010, {"jitter_ms": 60, "level_dbfs": -35, **TOGETHER}),
+    Case("echo in turns", 0.020, {"echo_db": -10, "echo_delay": 0.3, "reply_delay": 0.2}),
+    Case("echo", 0.020, {"echo_db": -20, **CONTINUOUS}),
+    Case("echo with jitter, clock too fast", 0.020,
+         {"echo_db": -20, "jitter_ms": 60, "skew_ppm": 5000, "reply_delay": 0.2, **CONTINUOUS}),
+    Case("echo in noise", 0.020, {"echo_db": -20, "noise_dbfs": -50, **CONTINUOUS}),
     Case("together with noise", 0.020,
          {"noise_dbfs": -40, "jitter_ms": 60, "skew_ppm": -5000, **TOGETHER, **CONTINUOUS}),
 ]  # fmt: skip

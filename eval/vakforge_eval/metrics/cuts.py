@@ -116,14 +116,17 @@ class Stretch:
         Undefined(corrupt_audio) where it could not be decoded; None if there is none.
         """
         gate = self.hearing.gate
-        return None if isinstance(gate, Undefined) else last_audible(self.messages, gate)
+        if isinstance(gate, Undefined):
+            return None
+        return last_audible([self.hearing.clean(message) for message in self.messages], gate)
 
     @property
     def _lost(self) -> Iterator[tuple[np.ndarray[tuple[int], np.dtype[np.int16]], int]]:
         own = {id(message) for message in self.messages}
         for piece in self.hearing.placed:
             if id(piece.audio) in own and piece.is_cut:
-                yield piece.audio.pcm[piece.first + piece.n_played :], piece.audio.rate_hz
+                pcm = self.hearing.clean(piece.audio).pcm
+                yield pcm[piece.first + piece.n_played :], piece.audio.rate_hz
 
     def _signs(self, *, with_flushes: bool) -> Iterator[Instant]:
         name = self.segment.response_id

@@ -127,9 +127,9 @@ class Hearing:
 
     `gate` is Undefined(noise_too_high) where nothing can be told from the noise; there are no
     segments then. `segments` are in order of their start, and so are `sounds`: the begin and end
-    of every audible stretch as heard, with nothing joined. `playout` says by which model. `placed`
-    is the audio as it came; where the caller's echo was in it, the rest goes by what it is without
-    that, and `unechoed` tells of it.
+    of every audible stretch as heard, with nothing joined. `playout` says by which model. Messages
+    are those of the timeline; where the caller's echo was in them, all that was heard goes by what
+    they are without it (`clean`).
     """
 
     floor_dbfs: float | None
@@ -145,6 +145,10 @@ class Hearing:
     def echo(self) -> Echo | None:
         """The caller's echo; None if there is none."""
         return None if self.unechoed is None else self.unechoed.echo
+
+    def clean(self, message: AgentAudio) -> AgentAudio:
+        """Return a message of the timeline without the caller's echo."""
+        return message if self.unechoed is None else self.unechoed.clean(message)
 
     def has_echo(self, lo_ns: int, hi_ns: int) -> bool:
         """Whether the caller's echo was in what came between two moments, loud enough to hear."""
@@ -170,9 +174,22 @@ def hear(timeline: CallTimeline) -> Hearing:
     if unechoed is None:
         return hearing
     hearing = _hear(replace(timeline, audio=unechoed.audio), unechoed)
-    raw = {id(mine): whole for mine, whole in zip(unechoed.audio, timeline.audio, strict=True)}
-    placed = tuple(replace(piece, audio=raw[id(piece.audio)]) for piece in hearing.placed)
-    return replace(hearing, placed=placed)
+    return _as_it_came(hearing, unechoed, timeline.audio)
+
+
+def _as_it_came(hearing: Hearing, unechoed: Unechoed, audio: Sequence[AgentAudio]) -> Hearing:
+    """Return `hearing` with the messages of the timeline in place of those without the echo."""
+    raw = {id(mine): whole for mine, whole in zip(unechoed.audio, audio, strict=True)}
+    for response in hearing.responses.values():
+        response.messages = [raw[id(message)] for message in response.messages]
+    return replace(
+        hearing,
+        segments=tuple(
+            replace(segment, messages=tuple(raw[id(message)] for message in segment.messages))
+            for segment in hearing.segments
+        ),
+        placed=tuple(replace(piece, audio=raw[id(piece.audio)]) for piece in hearing.placed),
+    )
 
 
 def _hear(timeline: CallTimeline, unechoed: Unechoed | None) -> Hearing:

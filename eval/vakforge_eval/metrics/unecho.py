@@ -116,7 +116,13 @@ class Unechoed:
     audio: tuple[AgentAudio, ...]
     spans: tuple[_Zone, ...]
     _places: dict[int, tuple[Stretch, int]]
-    """By a message's identity: the stretch that holds it, cleaned, and its first sample there."""
+    """By a clean message's identity: the clean stretch around it, and its first sample there."""
+    _clean: dict[int, AgentAudio]
+    """By the identity of a message that held some of it."""
+
+    def clean(self, message: AgentAudio) -> AgentAudio:
+        """Return a message of the timeline without the echo."""
+        return self._clean.get(id(message), message)
 
     def is_like_sent(self, audio: AgentAudio, first: int, n: int) -> bool:
         """Whether `n` samples of `audio`, and what follows it, are still the caller's.
@@ -190,7 +196,9 @@ def _cleaned(
             own = np.concatenate((pcm[part.offset : part.offset + n], message.pcm[n:]))
             audio[part.index] = replace(message, pcm=own)
             places[id(audio[part.index])] = clean, part.offset
-    return Unechoed(echo, tuple(audio), tuple(spans), places)
+    pairs = zip(timeline.audio, audio, strict=True)
+    changed = {id(whole): mine for whole, mine in pairs if mine is not whole}
+    return Unechoed(echo, tuple(audio), tuple(spans), places, changed)
 
 
 def _audible(patch: _Patch, taken: Floats) -> Iterator[_Zone]:

@@ -83,6 +83,8 @@ _BURIED = 0.25
 _MIN_LEVEL_DB = -50.0
 """A weaker echo is neither heard nor told from chance."""
 _LPC_ORDER = 8
+_FINE_S = 0.4
+"""So much of what was sent is compared at its full rate."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -349,22 +351,33 @@ def likeness(agent: Floats, sent: Floats, rate_hz: int) -> tuple[float, int]:
     tuple
         The correlation in [0, 1], and the lag in samples. The lag is that of the best match of the
         whitened signals: voices of one pitch match at many lags, an echo at one. The correlation
-        is taken there, of the speech band.
+        is taken there, of these or of the speech band, whichever is higher.
     """
-    step = max(1, round(rate_hz / _SEARCH_HZ))
+    band = max(1, round(rate_hz / _SEARCH_HZ))
+    # A hiss has all its sound above the coarse samples; to search them all is dear.
+    step = band if len(sent) > _FINE_S * rate_hz else 1
     # Cut at the front, so that both still end together.
-    agent, sent = (_coarse(x[len(x) % step :], step) for x in (agent, sent))
-    agent = agent - np.mean(agent) if len(agent) else agent
-    room = len(sent) - len(agent)
-    if room < 0 or len(agent) <= 2 * _LPC_ORDER or not agent.any() or not sent.any():
+    agent, sent = agent[len(agent) % step :], sent[len(sent) % step :]
+    few, many = _coarse(agent, step), _coarse(sent, step)
+    if len(many) < len(few) or len(few) <= 2 * _LPC_ORDER or not few.any() or not many.any():
         return 0.0, 0
-    whitener = _predictor(agent)
-    skip = _LPC_ORDER
-    sharp = _correlations(_filtered(agent, whitener)[skip:], _filtered(sent, whitener)[skip:])
-    tilt = np.array([1.0, -0.8])
-    broad = _correlations(_filtered(agent, tilt)[skip:], _filtered(sent, tilt)[skip:])
-    best = int(np.argmax(sharp))
-    return float(np.max(broad[max(0, best - 1) : best + 2])), (room - best) * step
+    few -= np.mean(few)
+    whitener = _predictor(few)
+    sharp = _correlations(
+        _filtered(few, whitener)[_LPC_ORDER:], _filtered(many, whitener)[_LPC_ORDER:]
+    )
+    # The coarse samples of one lie between those of the other: look at each full one around there.
+    whole = int(np.argmax(sharp))
+    first = max(0, (whole - 1) * step)
+    last = min(len(sent), (whole + 1) * step + len(agent))
+    speech = np.convolve(np.ones(band) / band, np.concatenate(([1.0], np.zeros(band - 1), [-0.8])))
+    skip = len(speech)
+    broad = _correlations(
+        _filtered(agent, speech)[skip:], _filtered(sent[first:last], speech)[skip:]
+    )
+    best = int(np.argmax(broad))
+    alike = max(float(broad[best]), float(sharp[whole]))
+    return alike, len(sent) - len(agent) - first - best
 
 
 def _correlations(agent: Floats, sent: Floats) -> Floats:
@@ -373,7 +386,7 @@ def _correlations(agent: Floats, sent: Floats) -> Floats:
     energy = np.concatenate(([0.0], np.cumsum(np.square(sent))))
     parts = energy[n:] - energy[:-n]
     # A part far below the loudest is next to silence: its shape is rounding.
-    scale = np.sum(np.square(agent)) * np.maximum(parts, 1e-3 * np.max(parts))
+    scale = np.sum(np.square(agent)) * np.maximum(parts, 1e-5 * np.max(parts))
     out: Floats = np.abs(products[: len(parts)]) / np.sqrt(np.maximum(scale, 1e-12))
     return out
 
