@@ -22,7 +22,13 @@ from vakforge_eval.timeline.events import (
 )
 from vakforge_eval.timeline.instant import NS_PER_S, Instant
 from vakforge_eval.timeline.records import Flags, Kind
-from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, ScriptStep, StepKind, ToolSpec
+from vakforge_eval.timeline.script import (
+    FLOOR_TAKING_KINDS,
+    ScriptStep,
+    StepKind,
+    ToolSpec,
+    is_one_turn,
+)
 from vakforge_probe.ear import Ear
 from vakforge_probe.errors import TargetLimitExceeded
 from vakforge_probe.guard import EchoGuard
@@ -322,13 +328,9 @@ def _goes_on(steps: Sequence[ScriptStep]) -> bool:
     They are told in either direction of time.
     """
     pauses = list(itertools.takewhile(lambda s: s.kind is StepKind.PAUSE, steps[1:]))
-    later = steps[len(pauses) + 1 : len(pauses) + 2]
-    follow = sorted((steps[0], *pauses, *later), key=lambda s: s.index)[1:]
-    return (
-        bool(pauses)
-        and any(s.kind in FLOOR_TAKING_KINDS for s in later)
-        and all(s.anchor.endswith("after previous") for s in follow)
-    )
+    other = steps[len(pauses) + 1 : len(pauses) + 2]
+    whole = sorted((steps[0], *pauses, *other), key=lambda s: s.index)
+    return bool(other) and is_one_turn(whole)
 
 
 def _output_of(tool: ToolSpec | None) -> str:

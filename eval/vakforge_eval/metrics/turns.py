@@ -33,7 +33,7 @@ from vakforge_eval.timeline.events import (
     UserTranscript,
 )
 from vakforge_eval.timeline.instant import NS_PER_S, Instant
-from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, Script, StepKind
+from vakforge_eval.timeline.script import FLOOR_TAKING_KINDS, Script, StepKind, is_one_turn
 
 __all__ = ["GREETING", "HeardSegment", "Role", "Turn", "Turns", "find_turns"]
 
@@ -181,12 +181,7 @@ def _is_continued(script: Script, before: Utterance, after: Utterance) -> bool:
     """Whether only scripted pauses lie between two utterances, none waiting for the agent."""
     first, last = before.step.index, after.step.index
     between = [step for step in script.steps if first < step.index < last]
-    follow = [step.anchor for step in (*between, after.step)]
-    return (
-        bool(between)
-        and all(step.kind is StepKind.PAUSE for step in between)
-        and all(anchor.endswith("after previous") for anchor in follow)
-    )
+    return is_one_turn([before.step, *between, after.step])
 
 
 def _turn_at(greeting: Turn, turns: Sequence[Turn], ns: int) -> Turn:

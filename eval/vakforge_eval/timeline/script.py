@@ -6,6 +6,7 @@ lengths are samples at `rate_hz`, relative to the step's first sample.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ __all__ = [
     "ScriptStep",
     "StepKind",
     "ToolSpec",
+    "is_one_turn",
 ]
 
 
@@ -149,3 +151,26 @@ class Script(_Model):
     frame_samples: int
     steps: list[ScriptStep]
     max_call_s: float = 120.0
+
+
+def is_one_turn(steps: Sequence[ScriptStep]) -> bool:
+    """Whether the last of `steps` goes on with the turn of the first.
+
+    Parameters
+    ----------
+    steps
+        At least two, in the order of the script, with all that lie between.
+
+    Notes
+    -----
+    It does where both take the floor and all between are pauses that do not wait for the agent. A
+    barge-in never does: it interrupts what the agent says in the pause.
+    """
+    first, *between, last = steps
+    return (
+        bool(between)
+        and all(step.kind is StepKind.PAUSE for step in between)
+        and {first.kind, last.kind} <= FLOOR_TAKING_KINDS
+        and last.kind is not StepKind.BARGE_IN
+        and all(step.anchor.endswith("after previous") for step in (*between, last))
+    )

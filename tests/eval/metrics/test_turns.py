@@ -222,6 +222,19 @@ def test_utterances_split_only_by_scripted_pauses_are_one_turn(new_call: Any) ->
     assert first.is_premature
 
 
+def test_a_barge_in_after_a_pause_step_is_a_turn_of_its_own_and_is_followed(new_call: Any) -> None:
+    call = new_call()
+    call.say(1000, 2000)
+    call.reply(2200, call.tone(1800))
+    call.pause_step()
+    call.say(3500, 5000, kind=StepKind.BARGE_IN, anchor="after previous")
+    view = CallView(call.build())
+    assert [turn.kind for turn in view.turns.turns] == ["say", "barge_in"]
+    reaction = view.turn_views[-1].reaction
+    assert reaction is not None
+    assert reaction.void is None
+
+
 def test_a_pause_that_waits_for_the_agent_splits_turns(new_call: Any) -> None:
     call = new_call()
     call.say(1000, 2000)
