@@ -86,6 +86,7 @@ def score_call(view: CallView, system: str) -> tuple[CallScore, list[TurnScore],
         facts={
             **{name: timeline.header[name] for name in _FACTS if name in timeline.header},
             "playout": view.hearing.playout,
+            "noise_floor_dbfs": _floor(view),
             **_echo(view),
             **_skipped(timeline),
         },
@@ -102,6 +103,12 @@ def _skipped(timeline: CallTimeline) -> dict[str, Any]:
         for skipped in timeline.skipped
     ]
     return {"skipped": steps} if steps else {}
+
+
+def _floor(view: CallView) -> int | None:
+    """Return the agent's noise floor in whole dB; None where there is none."""
+    floor = view.hearing.floor_dbfs
+    return None if floor is None else round(floor)
 
 
 def _echo(view: CallView) -> dict[str, Any]:

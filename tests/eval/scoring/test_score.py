@@ -84,6 +84,16 @@ def test_a_call_row_keeps_its_failure_and_how_it_was_stamped(new_call: Any) -> N
     assert row["metrics"]["failed_calls"] == {"hits": 1, "total": 1, "value": 1.0}
 
 
+def test_a_call_row_tells_the_noise_floor_or_that_there_was_none(new_call: Any) -> None:
+    def told(background: Any) -> Any:
+        call = new_call(continuous_stream=True)
+        call.reply(0, background, response_id=None)
+        return call_rows(score_calls([CallView(call.build())]))[0]["facts"]["noise_floor_dbfs"]
+
+    assert told(new_call.noise(4000, -45)) == pytest.approx(-45, abs=1)
+    assert told(new_call.hush(4000)) is None
+
+
 def test_calls_of_two_systems_are_not_scored_as_one(new_call: Any) -> None:
     calls = [one_call(new_call, [400], system=name) for name in ("base", "tuned")]
     with pytest.raises(ValueError, match="several systems"):
