@@ -40,7 +40,6 @@ __all__ = [
     "DETECTOR",
     "PLAYOUT",
     "SOFT_EDGE_NS",
-    "TALK_GAP_NS",
     "Hearing",
     "Segment",
     "hear",
@@ -54,8 +53,6 @@ DETECTOR = (
 PLAYOUT = "{playout}"
 """Stands in a metric's text for `Hearing.playout`, which is not the same in every call."""
 SOFT_EDGE_NS = 50 * NS_PER_MS
-TALK_GAP_NS = 200 * NS_PER_MS
-"""A shorter silence is part of talk: the rule of the human reference for turn-taking."""
 _MAX_HOLE_NS = END_SILENCE_MS * NS_PER_MS
 _VAD_TOLERANCE_NS = 100 * NS_PER_MS
 _VAD_CONTEXT_S = 1.0
@@ -153,17 +150,6 @@ class Hearing:
     def has_echo(self, lo_ns: int, hi_ns: int) -> bool:
         """Whether the caller's echo was in what came between two moments, loud enough to hear."""
         return self.unechoed is not None and self.unechoed.touches(lo_ns, hi_ns)
-
-    @property
-    def talk(self) -> tuple[tuple[Edge, Edge], ...]:
-        """Agent speech as heard, gaps below 200 ms joined, those between responses too."""
-        out: list[tuple[Edge, Edge]] = []
-        for start, end in self.sounds:
-            if out and start.when.at - out[-1][1].when.at < TALK_GAP_NS:
-                start, before = out.pop()
-                end = max(before, end, key=lambda edge: edge.when.at)
-            out.append((start, end))
-        return tuple(out)
 
 
 def hear(timeline: CallTimeline) -> Hearing:

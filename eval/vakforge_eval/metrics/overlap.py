@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from vakforge_eval.metrics.hearing import TALK_GAP_NS, Segment
+from vakforge_eval.metrics.hearing import Segment
 from vakforge_eval.metrics.spans import Stretch, clipped, common, joined, length
 from vakforge_eval.metrics.turns import Role
 from vakforge_eval.metrics.view import CallView, TurnView
@@ -25,6 +25,7 @@ from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Measured, MetricValue, Reason, Undefined
 
 __all__ = [
+    "TALK_GAP_NS",
     "TALK_KINDS",
     "agent_interruptions",
     "agent_overlap_rate",
@@ -36,6 +37,8 @@ __all__ = [
     "user_talk",
 ]
 
+TALK_GAP_NS = 200 * NS_PER_MS
+"""A shorter silence is part of talk: the rule of the human reference for turn-taking."""
 TALK_KINDS = frozenset(
     {
         StepKind.SAY,

@@ -113,11 +113,6 @@ class Distance:
     ks: Measured
     wasserstein: Measured
 
-    @property
-    def is_low_n(self) -> bool:
-        """Whether the sample is so small that chance alone puts it far from anything."""
-        return self.n < FEW
-
 
 def distance(sample: Sequence[Measured], reference: Histogram) -> Distance | Undefined:
     """Return the distances of a sample from a binned reference.
