@@ -10,8 +10,9 @@ from vakforge_eval.metrics.anchors import Anchors, find_anchors
 from vakforge_eval.metrics.hearing import Hearing, hear
 from vakforge_eval.metrics.reaction import MISSED_NS, Fate, Reaction, find_reaction
 from vakforge_eval.metrics.turns import Turn, Turns, find_turns
+from vakforge_eval.signal.echo import MAX_DELAY_S
 from vakforge_eval.timeline.call import CallTimeline, Utterance
-from vakforge_eval.timeline.instant import NS_PER_MS, Instant, ns_to_s
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, ns_to_s
 from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Censored, Flag, Reason, Undefined
 
@@ -19,8 +20,6 @@ __all__ = ["MAX_LATE_NS", "MAX_STAMP_NS", "CallView", "EventView", "TurnView"]
 
 MAX_LATE_NS = 10 * NS_PER_MS
 """A frame of an utterance later than this spoils the turn."""
-MAX_ECHO_NS = 1000 * NS_PER_MS
-"""An echo that comes later than this is not looked for."""
 MAX_STAMP_NS = 10 * NS_PER_MS
 """An instant known no better than this was taken while the probe stalled."""
 
@@ -283,7 +282,7 @@ class EventView:
             Flag.VOID: reaction.void is not None,
             Flag.STUTTER: reaction.fate is Fate.STUTTERED,
             Flag.ECHO: self.call.hearing.has_echo(
-                self.utterance.start.at, self.utterance.end.at + MAX_ECHO_NS
+                self.utterance.start.at, self.utterance.end.at + round(MAX_DELAY_S * NS_PER_S)
             ),
         }
         return _those_set(found)
