@@ -217,7 +217,7 @@ def test_audio_that_cannot_be_decoded_at_the_stop_hides_it(new_call: Any) -> Non
 
 def test_without_ids_what_may_be_the_rest_or_a_reply_is_ambiguous(new_call: Any) -> None:
     parts = (new_call.tone(1740), new_call.hush(1400), new_call.tone(3000))
-    how = {"response_id": None, "response_ids": False, "response_end": False}
+    how: dict[str, Any] = {"response_id": None, "response_ids": False, "response_end": False}
     view = turn_of(barged(new_call, *parts, **how))
     assert [metric(view) for metric in ALL] == [Undefined(Reason.STOP_AMBIGUOUS)] * 4
 

@@ -62,7 +62,7 @@ def reaction_of(call: Any, ended: float = 20_000) -> Reaction:
 
 def ms(call: Any, edge: object) -> float:
     assert isinstance(edge, Edge)
-    return (edge.when.at - call.origin) / 1e6
+    return float((edge.when.at - call.origin) / 1e6)
 
 
 def about(value: float) -> Any:
