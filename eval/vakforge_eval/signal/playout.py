@@ -370,6 +370,7 @@ class _Room:
     def __init__(self, model: PlayoutModel[AgentAudio]) -> None:
         self._model = model
         self._begun: set[str] = set()
+        """Responses since the last flush of all, which silenced those before."""
         self._silenced: set[str] = set()
         self._queue: list[int] = []
         self.placed: list[Placed] = []
@@ -398,7 +399,11 @@ class _Room:
 
     def flush(self, at: Instant, response_id: str | None) -> None:
         self.settle()
-        self._silenced |= self._begun if response_id is None else {response_id}
+        if response_id is None:
+            self._silenced |= self._begun
+            self._begun.clear()
+        else:
+            self._silenced.add(response_id)
         # Back to what had been heard whole; what is cut here is at its end by then, so each message
         # is looked at once or twice, however many flushes come.
         while self._queue and self.placed[self._queue[-1]].end.at > at.at:

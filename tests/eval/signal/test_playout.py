@@ -88,6 +88,14 @@ def test_audio_without_ids_plays_again_after_a_flush() -> None:
     assert heard(place(audio, [flush(50)])) == [(0, 50), (60, 100)]
 
 
+@pytest.mark.timeout(20)
+def test_a_flood_of_responses_each_flushed_costs_no_more_than_its_length() -> None:
+    n = 100_000
+    audio = [chunk(10 * k, 2, f"r{k}") for k in range(n)]
+    placed = place(audio, [flush(10 * k + 1) for k in range(n)])
+    assert sum(piece.n_played for piece in placed) == n
+
+
 def test_flush_at_the_instant_of_an_arrival_comes_first() -> None:
     assert heard(place([chunk(50, 100)], [flush(50)])) == [(50, 100)]
 
