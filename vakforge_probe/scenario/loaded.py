@@ -15,7 +15,10 @@ __all__ = ["LoadedScenario", "LoadedSuite", "refuse_twins"]
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
-    """A scenario with its suite's defaults; `path` is its place in `source`."""
+    """A scenario with its suite's defaults; `path` is its place in `source`.
+
+    `suite` is the file that the defaults stand in, if there is one.
+    """
 
     scenario: Scenario
     source: Source
@@ -23,12 +26,17 @@ class LoadedScenario:
     library: ClipLibrary
     repeats: int
     seed: int
+    suite: Source | None = None
 
     def error(
         self, path: Path, message: str, *, value: object = None, nearest: str | None = None
     ) -> ConfigError:
-        """Return the error for what stands at `path` inside this scenario."""
-        return self.source.error((*self.path, *path), message, value=value, nearest=nearest)
+        """Return the error for what stands at `path` inside this scenario or in the defaults."""
+        own, shared = (*self.path, *path), ("defaults", *path)
+        is_own = (*self.path, *path[:1]) in self.source.lines
+        if self.suite is not None and not is_own and shared[:2] in self.suite.lines:
+            return self.suite.error(shared, message, value=value, nearest=nearest)
+        return self.source.error(own, message, value=value, nearest=nearest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ def _suite(path: Path, source: Source, limits: Limits) -> LoadedSuite:
                 clips,
                 repeats=scenario.repeats or suite.repeats,
                 seed=suite.seed if scenario.seed is None else scenario.seed,
+                suite=source,
             )
         )
     return LoadedSuite(path.stem, suite.title, tuple(scenarios))

@@ -66,6 +66,32 @@ def test_a_fault_in_a_referred_file_names_that_file(load: Load, tmp_path: Path) 
     assert caught.value.nearest == "clip"
 
 
+@pytest.mark.parametrize(
+    ("key", "where", "text"),
+    [
+        ("background", "background.clip", "{clip: background/rooom}"),
+        ("background", "background.level", "{clip: background/room, level: 40}"),
+        ("budgets", "budgets.reply", "{reply: 0 s}"),
+        ("tools", "tools[1].name", "[{name: a}, {name: a}]"),
+        ("tools", "tools[0].parameters", "[{name: a, parameters: {type: list}}]"),
+    ],
+)
+def test_a_fault_in_the_defaults_is_named_where_it_stands(
+    load: Load, tmp_path: Path, key: str, where: str, text: str
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "other.yaml").write_text(SCENARIO)
+    with pytest.raises(ConfigError) as caught:
+        load(SUITE.replace("  condition: noisy", f"  {key}: {text}"))
+    assert (caught.value.key, caught.value.line) == (f"defaults.{where}", 7)
+    assert "other.yaml" not in str(caught.value)
+    # A scenario that says it itself is where it is looked for.
+    own = SUITE.replace("    repeats: 2", f"    {key}: {text}")
+    with pytest.raises(ConfigError) as caught:
+        load(own)
+    assert (caught.value.key, caught.value.line) == (f"scenarios[1].{where}", 11)
+
+
 def test_a_suite_is_found_by_its_path_or_by_its_shipped_name() -> None:
     shipped = data_root() / "suites" / "demo.yaml"
     assert find_suite(str(shipped)) == shipped
