@@ -47,6 +47,8 @@ def _stop(
         return Undefined(reaction.void)
     if reaction.fate is Fate.AMBIGUOUS:
         return Undefined(Reason.STOP_AMBIGUOUS)
+    if reaction.fate is Fate.INDETERMINATE:
+        return Undefined(Reason.INDETERMINATE)
     is_told = reaction.fate is Fate.STOPPED or (reaction.evidence is not None and not is_heard)
     if not is_told:
         return _censored(view, reaction)
@@ -87,7 +89,8 @@ def stop_heard(view: TurnView) -> MetricValue:
         cannot show that an end was the reply's own. Undefined: not_applicable if the turn is no
         barge-in, half_duplex, not_observable where the caller itself stops the agent
         (push-to-talk), agent_silent and anchor_missed if it was void, indeterminate if it may have
-        been, stop_ambiguous, noise_too_high, corrupt_audio.
+        been or the errors leave open whether the silence lasted 1.5 s, stop_ambiguous,
+        noise_too_high, corrupt_audio.
     """
     return _stop(view, _silence, is_heard=True)
 

@@ -40,9 +40,9 @@ def interruption_response(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Censored for a no-reply. Undefined: not_applicable if the turn is no barge-in, agent_silent
-        and anchor_missed if it was void, indeterminate if it may have been, stop_ambiguous where
-        nothing tells the reply from the rest of the interrupted speech, noise_too_high,
-        not_audible, corrupt_audio, call_failed.
+        and anchor_missed if it was void, indeterminate if it may have been; stop_ambiguous, or
+        indeterminate where errors alone leave it open, where nothing tells the reply from the rest
+        of the interrupted speech; noise_too_high, not_audible, corrupt_audio, call_failed.
     """
     reaction = view.reaction
     if reaction is None:
@@ -52,6 +52,8 @@ def interruption_response(view: TurnView) -> MetricValue:
     if reaction.fate is Fate.AMBIGUOUS:
         return Undefined(Reason.STOP_AMBIGUOUS)
     first, rest = view.turn.first_reply, reaction.last
+    if reaction.fate is Fate.INDETERMINATE and rest is not None and rest.response_id is None:
+        return Undefined(Reason.INDETERMINATE)
     if first is None or rest is None or first.segment.start.when.at >= rest.end.when.at:
         return ttfa_heard(view)
     # Without response ids what the agent had still to say looks like a reply.

@@ -11,6 +11,7 @@ The *target* is what is audible at the user's onset. A barge-in is followed from
 - Audio without response ids: after a message that tells of a cut, new audio is a new response.
   Without one, audio that follows within 1.5 s is the old response if the user still speaks; if not,
   nothing tells.
+- Where the errors of both edges leave open whether 1.5 s passed, so does the fate.
 - A new response never undoes a stop. What watching did not last to confirm is not confirmed.
 
 What meets a disturbance that should not stop the agent is followed alike, but judged by its silence
@@ -171,6 +172,8 @@ class Reaction:
                 return Undefined(Reason.NATURAL_END)
             case Fate.AMBIGUOUS:
                 return Undefined(Reason.STOP_AMBIGUOUS)
+            case Fate.INDETERMINATE:
+                return Undefined(Reason.INDETERMINATE)
             case _:
                 return Undefined(Reason.CUT_OFF)
 
@@ -281,10 +284,14 @@ class _Scene:
             return stopped
         if not has_name and stretch.is_natural_end:
             return self._ended(stretch)
-        if following is not None and following.start.when.at < quiet_from + CONFIRM_NS:
-            if has_name or following.start.when.at < self.turn.end.at:
+        if following is not None:
+            shift = quiet_from - silence.when.at + CONFIRM_NS
+            gone = _is_after(following.start, _bounds(silence).shifted(shift))
+            if gone is None:
+                return self._found(Fate.INDETERMINATE, stretch, resumed=following.start)
+            if not gone and (has_name or following.start.when.at < self.turn.end.at):
                 return None
-            if following.start.when.at < self._watched_until:
+            if not gone and following.start.when.at < self._watched_until:
                 return self._found(Fate.AMBIGUOUS, stretch, resumed=following.start)
         if evidence is not None:
             return stopped

@@ -14,6 +14,7 @@ from vakforge_eval.metrics.bargein import (
     stop_reaction,
     void_barge_ins,
 )
+from vakforge_eval.metrics.reaction import Fate
 from vakforge_eval.metrics.view import CallView, TurnView
 from vakforge_eval.timeline.events import Interrupt, ResponseEnded
 from vakforge_eval.timeline.script import StepKind
@@ -220,6 +221,38 @@ def test_without_ids_what_may_be_the_rest_or_a_reply_is_ambiguous(new_call: Any)
     how: dict[str, Any] = {"response_id": None, "response_ids": False, "response_end": False}
     view = turn_of(barged(new_call, *parts, **how))
     assert [metric(view) for metric in ALL] == [Undefined(Reason.STOP_AMBIGUOUS)] * 4
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize(
+    ("width_ms", "gap", "expected"),
+    [
+        (0, 1450, Fate.NEVER_STOPPED),
+        (0, 1550, Fate.STOPPED),
+        (9, 1450, Fate.NEVER_STOPPED),
+        (9, 1497, Fate.INDETERMINATE),
+        (9, 1503, Fate.INDETERMINATE),
+        (9, 1550, Fate.STOPPED),
+    ],
+)
+def test_errors_that_straddle_the_limit_of_a_pause_withhold_the_stop(
+    new_call: Any, has_ids: bool, width_ms: float, gap: float, expected: Fate
+) -> None:
+    call = new_call(response_ids=has_ids, response_end=has_ids)
+    call.say(1000, 2000)
+    name = "r1" if has_ids else None
+    call.reply(2500, call.tone(1740), response_id=name, status=None, width_ms=width_ms)
+    later = 4240 + gap
+    call.reply(later, call.tone(15_000), response_id=name, status=None, width_ms=width_ms)
+    call.say(4000, 8000, kind=StepKind.BARGE_IN)
+    view = turn_of(call, ended=25_000)
+    assert view.reaction is not None
+    assert view.reaction.fate is expected
+    found = stop_heard(view)
+    if expected is Fate.INDETERMINATE:
+        assert [metric(view) for metric in ALL] == [Undefined(Reason.INDETERMINATE)] * 4
+    else:
+        assert isinstance(found, Measured) == (expected is Fate.STOPPED)
 
 
 def test_the_error_of_the_flush_is_the_error_of_the_stop(new_call: Any) -> None:
