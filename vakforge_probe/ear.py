@@ -10,35 +10,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from vakforge_eval.signal.activity import (
-    END_SILENCE_MS,
-    HYSTERESIS_DB,
-    Gate,
-    Transition,
-    gate_for,
-    noise_floor,
-    stream_floor,
-)
+from vakforge_eval.signal.activity import HYSTERESIS_DB, Transition
 from vakforge_eval.signal.pcm import PcmDecoder
 from vakforge_eval.signal.playout import Live, Piece
 from vakforge_eval.timeline.events import AudioChunk
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, samples_to_ns
-from vakforge_eval.timeline.values import Undefined
-from vakforge_probe.guard import EchoGuard, GuardedTracker
+from vakforge_probe.coast import Coast
+from vakforge_probe.floor import Floor, usable_gate
+from vakforge_probe.guard import EchoGuard
 from vakforge_probe.scenario.edges import HeardEdge
+from vakforge_probe.stretch import END_SILENCE_NS, Message, Stretch
 
 __all__ = ["Ear", "FlushFact", "HeardEdge"]
 
 Pcm = npt.NDArray[np.int16]
-
-_END_SILENCE_NS = END_SILENCE_MS * NS_PER_MS
-_LEARN_S = (1, 2, 4, 8)
-"""The floor is taken again when so much audio outside responses was heard; then it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,72 +49,15 @@ class FlushFact:
     played_ms: int | None
 
 
-class _Message(NamedTuple):
-    """The audio of one message, and where in its item it begins (ns)."""
-
-    pcm: Pcm
-    rate_hz: int
-    item_id: str | None
-    response_id: str | None
-    begin_ns: int
-
-
-class _Queued(NamedTuple):
-    """A stretch of one message in the queue; `begin_ns` is its place in its item."""
+@dataclass(slots=True)
+class _Queued:
+    """Audio in the queue that is one stretch of one item; `begin_ns` is its place in it."""
 
     start_ns: int
     end_ns: int
     begin_ns: int
     item_id: str | None
     response_id: str | None
-
-
-class _Stretch:
-    """Audio of one response that is heard without a longer break, and its tracker."""
-
-    def __init__(
-        self,
-        start_ns: int,
-        rate_hz: int,
-        response_id: str | None,
-        gate: Gate,
-        guard: EchoGuard | None,
-    ) -> None:
-        self.rate_hz = rate_hz
-        self.response_id = response_id
-        self.gate = gate
-        self._start_ns = start_ns
-        self._n_samples = 0
-        self._tracker = GuardedTracker(rate_hz, gate, guard)
-        self.end_ns = start_ns
-        """When what was pushed so far has been heard."""
-
-    def heard_ns(self, sample: int) -> int:
-        """Return when a sample is heard."""
-        return self._start_ns + samples_to_ns(sample, self.rate_hz)
-
-    def goes_on(self, message: _Message, start_ns: int) -> bool:
-        """Whether a message that is heard from `start_ns` belongs to it."""
-        return (
-            self.response_id == message.response_id
-            and self.rate_hz == message.rate_hz
-            and start_ns - self.end_ns < _END_SILENCE_NS
-        )
-
-    def push(self, start_ns: int, pcm: Pcm, now_ns: int) -> list[Transition]:
-        """Add audio that is heard from `start_ns`; a gap before it is silence."""
-        before: list[Transition] = []
-        if start_ns > self.end_ns:
-            n_gap = (start_ns - self.end_ns) * self.rate_hz // NS_PER_S
-            before = self._tracker.push(np.zeros(n_gap, dtype=np.int16), now_ns)
-            self._n_samples += n_gap
-        self._n_samples += len(pcm)
-        self.end_ns = self.heard_ns(self._n_samples)
-        return before + self._tracker.push(pcm, now_ns)
-
-    def finish(self, now_ns: int) -> list[Transition]:
-        """End here."""
-        return self._tracker.finish(now_ns)
 
 
 class Ear:
@@ -155,8 +88,8 @@ class Ear:
         self._guard = guard
         self.is_flooded = False
         self._max_ahead_ns = round(max_ahead_s * NS_PER_S)
-        self._gate = _gate(None)
-        self._live: Live[_Message] | None = Live(self._gate, buffer_ns) if continuous else None
+        self._gate = usable_gate(None)
+        self._live: Live[Message] | None = Live(self._gate, buffer_ns) if continuous else None
         self._buffer_ns = buffer_ns
         self._drained_ns = 0
         """When the queue runs empty if nothing more comes."""
@@ -171,8 +104,10 @@ class Ear:
         self._silenced: set[str] = set()
         self._decoder: PcmDecoder | None = None
         self._decoding: tuple[str, str | None, str | None] | None = None
-        self._floor = _Floor(is_stream=continuous)
-        self._stretch: _Stretch | None = None
+        self._floor = Floor(is_stream=continuous)
+        self._stretch: Stretch | None = None
+        self._coast: Coast | None = None
+        """Set while messages may go on like the latest; `_land` before anything else is done."""
         self._told: deque[HeardEdge] = deque()
 
     def hear(self, chunk: AudioChunk, arrival_ns: int) -> list[HeardEdge]:
@@ -180,22 +115,33 @@ class Ear:
 
         Audio of a response that was flushed is dropped.
         """
-        response_id = chunk.response_id
-        if response_id in self._silenced:
+        coast = self._coast
+        if coast is not None and coast.fits(chunk, self._drained_ns - arrival_ns):
+            self._drained_ns += coast.duration_ns
+            found = coast.push(chunk.data, arrival_ns)
+            return self._edges(coast.stretch, found, arrival_ns) if found else []
+        self._land(arrival_ns)
+        if chunk.response_id in self._silenced:
             return []
         pcm = self._decoded(chunk)
-        n = len(pcm)
-        if n == 0:
+        if len(pcm) == 0:
             return []
-        edges: list[HeardEdge] = []
-        if response_id is None or response_id not in self._begun:
-            edges = self._learn(chunk, pcm, arrival_ns)
-        if self._queue and self._queue[0].end_ns <= arrival_ns:
-            self._let_play(arrival_ns)
-        duration_ns, item_id = samples_to_ns(n, chunk.rate_hz), chunk.item_id
+        edges = self._hear_one(chunk, pcm, arrival_ns)
+        self._coast = self._coasting(chunk, len(pcm))
+        return edges
+
+    def _hear_one(self, chunk: AudioChunk, pcm: Pcm, arrival_ns: int) -> list[HeardEdge]:
+        """Take in a message that has audio, whatever came before it."""
+        response_id, item_id = chunk.response_id, chunk.item_id
+        if response_id is not None and response_id not in self._begun:
+            self._begun.add(response_id)
+            self._open.add(response_id)
+        edges = self._learn(chunk, pcm, arrival_ns)
+        self._let_play(arrival_ns)
+        duration_ns = samples_to_ns(len(pcm), chunk.rate_hz)
         begin_ns = self._received.get(item_id, 0)
         self._received[item_id] = begin_ns + duration_ns
-        message = _Message(pcm, chunk.rate_hz, item_id, response_id, begin_ns)
+        message = Message(pcm, chunk.rate_hz, item_id, response_id, begin_ns)
         if self._live is None:
             # The model `Fifo` with an arrival that is known exactly.
             start_ns = max(arrival_ns + self._buffer_ns, self._drained_ns)
@@ -224,8 +170,9 @@ class Ear:
 
     def tick(self, now_ns: int) -> list[HeardEdge]:
         """Note the time; return an end that 350 ms without any audio confirm."""
-        if self._stretch is None or now_ns - self._drained_ns < _END_SILENCE_NS:
+        if self._stretch is None or now_ns - self._drained_ns < END_SILENCE_NS:
             return []
+        self._land(now_ns)
         return self._settle(now_ns) + self._close(now_ns)
 
     def flush(
@@ -236,6 +183,7 @@ class Ear:
         Returns the end of what was being heard, and what is lost; None if that is nothing. Edges
         told of `at_ns` or later are void.
         """
+        self._land(at_ns)
         edges = [edge for edge in self._settle(at_ns) if edge.heard_ns < at_ns]
         self._let_play(at_ns)
         expected = self._open if response_id is None else {response_id}
@@ -246,6 +194,7 @@ class Ear:
             return edges, FlushFact(None, None)
         self._silenced |= {q.response_id for q in self._queue if q.response_id is not None}
         item_id, played_ns = self._queue[0].item_id, self._played_ns(at_ns)
+        self._item = (item_id, played_ns)
         self._queue.clear()
         self._drained_ns = min(self._drained_ns, at_ns)
         if self._live is not None:
@@ -272,11 +221,55 @@ class Ear:
             self._decoding = decoding
         return decoder.feed(chunk.data)
 
+    def _coasting(self, chunk: AudioChunk, n: int) -> Coast | None:
+        """Return what messages like `chunk` are, now that it is placed; None if each may differ."""
+        stretch, decoder = self._stretch, self._decoder
+        duration_ns, rest = divmod(n * NS_PER_S, chunk.rate_hz)
+        if stretch is None or decoder is None or decoder.pending or rest or not self._queue:
+            return None
+        is_plain = stretch.gate == self._gate and stretch.follows(self._drained_ns)
+        if not is_plain or not self._is_placed_whole(chunk):
+            return None
+        most_ns = self._max_ahead_ns - duration_ns
+        if self._live is not None:
+            most_ns = min(most_ns, self._live.surplus_ns(duration_ns) - duration_ns)
+        is_lesson = chunk.response_id is None and self._floor.is_learning
+        return Coast(
+            chunk,
+            n,
+            stretch,
+            decoder.feed,
+            guard=self._guard,
+            learn=partial(self._floor.hear, rate_hz=chunk.rate_hz) if is_lesson else None,
+            ahead_ns=(self._buffer_ns, most_ns),
+            # The message that completes a lesson may move the gate before it is heard itself.
+            most=(self._floor.n_free(chunk.rate_hz) - 1) // n if is_lesson else None,
+        )
+
+    def _is_placed_whole(self, chunk: AudioChunk) -> bool:
+        """Whether all audio of the item of `chunk` so far, which is its last, is in the queue."""
+        tail, live = self._queue[-1], self._live
+        is_all = tail.begin_ns + tail.end_ns - tail.start_ns == self._received[chunk.item_id]
+        is_held = live is not None and (live.is_holding or live.drained_at != self._drained_ns)
+        return tail.item_id == chunk.item_id and is_all and not is_held
+
+    def _land(self, now_ns: int) -> None:
+        """Bring up to date what messages changed that were alike."""
+        coast, self._coast = self._coast, None
+        if coast is None or not coast.n_taken:
+            return
+        n, lasts_ns = coast.n_taken * coast.n_samples, coast.n_taken * coast.duration_ns
+        coast.settle(now_ns)
+        self._queue[-1].end_ns += lasts_ns
+        self._received[coast.like.item_id] += lasts_ns
+        if self._live is not None:
+            self._live.add_whole(n, lasts_ns)
+
     def _settle(self, now_ns: int) -> list[HeardEdge]:
         """Place what the playout holds back."""
         return [] if self._live is None else self._place_all(self._live.settle(), now_ns)
 
-    def _place_all(self, pieces: Sequence[Piece[_Message]], now_ns: int) -> list[HeardEdge]:
+    def _place_all(self, pieces: Sequence[Piece[Message]], now_ns: int) -> list[HeardEdge]:
         edges: list[HeardEdge] = []
         for message, first, n, start in pieces:
             pcm, begin_ns = message.pcm, message.begin_ns
@@ -288,7 +281,7 @@ class Ear:
         return edges
 
     def _place(
-        self, message: _Message, pcm: Pcm, begin_ns: int, start_ns: int, end_ns: int, now_ns: int
+        self, message: Message, pcm: Pcm, begin_ns: int, start_ns: int, end_ns: int, now_ns: int
     ) -> list[HeardEdge]:
         """Queue `pcm` of a message, `begin_ns` into its item; return the edges that it tells."""
         self._drained_ns = end_ns
@@ -298,7 +291,7 @@ class Ear:
         stretch, edges = self._stretch, []
         if stretch is None or not stretch.goes_on(message, start_ns):
             edges = self._close(now_ns)
-            stretch = self._stretch = _Stretch(
+            stretch = self._stretch = Stretch(
                 start_ns, message.rate_hz, message.response_id, self._gate, self._guard
             )
         found = stretch.push(start_ns, pcm, now_ns)
@@ -311,12 +304,11 @@ class Ear:
             self._item = (done.item_id, done.begin_ns + done.end_ns - done.start_ns)
 
     def _close(self, now_ns: int) -> list[HeardEdge]:
+        self._land(now_ns)
         stretch, self._stretch = self._stretch, None
         return [] if stretch is None else self._edges(stretch, stretch.finish(now_ns), now_ns)
 
-    def _edges(
-        self, stretch: _Stretch, found: Sequence[Transition], now_ns: int
-    ) -> list[HeardEdge]:
+    def _edges(self, stretch: Stretch, found: Sequence[Transition], now_ns: int) -> list[HeardEdge]:
         edges = [
             HeardEdge(t.kind, stretch.heard_ns(t.sample), now_ns, stretch.response_id)
             for t in found
@@ -346,7 +338,7 @@ class Ear:
         if chunk.response_id is not None:
             self._floor.is_listening = True
         elif self._floor.hear(pcm, chunk.rate_hz):
-            gate = _gate(self._floor.dbfs)
+            gate = usable_gate(self._floor.dbfs)
             if abs(gate.on_dbfs - self._gate.on_dbfs) >= HYSTERESIS_DB / 2:
                 self._gate = gate
                 if self._live is not None:
@@ -358,46 +350,3 @@ class Ear:
         if is_speaking and self._gate.on_dbfs < stretch.gate.on_dbfs:
             return []
         return self._close(now_ns)
-
-
-class _Floor:
-    """The agent's noise floor in dBFS, learnt from audio outside responses; None until known.
-
-    `is_stream`: there speech is among that audio.
-    """
-
-    def __init__(self, *, is_stream: bool) -> None:
-        self.is_listening = is_stream
-        self._of = stream_floor if is_stream else noise_floor
-        self.dbfs: float | None = None
-        self._heard: list[Pcm] = []
-        self._n_heard = 0
-        self._rate_hz = 0
-        self._lessons = list(_LEARN_S)
-
-    def hear(self, pcm: Pcm, rate_hz: int) -> bool:
-        """Take in audio; return whether the floor was taken anew."""
-        if not self.is_listening or not self._lessons:
-            return False
-        if rate_hz != self._rate_hz:
-            self._rate_hz, self._heard, self._n_heard = rate_hz, [], 0
-        self._heard.append(pcm)
-        self._n_heard += len(pcm)
-        if self._n_heard < self._lessons[0] * rate_hz:
-            return False
-        self._lessons.pop(0)
-        # One stretch: messages shorter than a 10 ms block would give no block at all.
-        self._heard = [np.concatenate(self._heard)]
-        self.dbfs = self._of(self._heard, rate_hz)
-        if not self._lessons:
-            self._heard = []
-        return True
-
-
-def _gate(floor_dbfs: float | None) -> Gate:
-    gate = gate_for(floor_dbfs)
-    if isinstance(gate, Undefined):
-        # Off line such a call is not measurable; live it must still be walked through.
-        gate = gate_for(None)
-    assert isinstance(gate, Gate)  # noqa: S101 - without a floor there is always a gate
-    return gate

@@ -124,14 +124,40 @@ class GuardedTracker:
         self._n_passed = 0
         """How many of its windows were alike so far."""
 
-    def push(self, pcm: Pcm, now_ns: int) -> list[Transition]:
-        """Return what `pcm`, which came at `now_ns`, confirms, in order."""
+    @property
+    def n_free(self) -> int:
+        """Samples that surely confirm nothing: as long as fewer are pushed, they only wait."""
+        return 0 if self._held else self._tracker.n_free
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """The samples of a window, and of the shortest run that is speech."""
+        return self._tracker.lengths
+
+    def is_quiet(self, window: Pcm) -> bool:
+        """Whether a window confirms nothing; see `ActivityTracker.is_quiet`."""
+        return self._tracker.is_quiet(window)
+
+    def push(
+        self, pcm: Pcm, now_ns: int, *, is_wary: bool | None = None, n_quiet: int = 0
+    ) -> list[Transition]:
+        """Return what `pcm`, which came at `now_ns`, confirms, in order.
+
+        Parameters
+        ----------
+        is_wary
+            What the guard said when it came, if it was asked (None: ask it now).
+        n_quiet
+            What `is_quiet` told of it; see `ActivityTracker.push`.
+        """
         self._n += len(pcm)
-        if not self._held and (self._guard is None or not self._guard.is_wary(now_ns)):
+        if is_wary is None:
+            is_wary = self._guard is not None and self._guard.is_wary(now_ns)
+        if not is_wary and not self._held:
             self._kept.clear()
-            return self._found(self._tracker.push(pcm))
+            return self._found(self._tracker.push(pcm, n_quiet))
         self._keep(pcm)
-        return self._judged(self._found(self._tracker.push(pcm)), now_ns, is_last=False)
+        return self._judged(self._found(self._tracker.push(pcm, n_quiet)), now_ns, is_last=False)
 
     def finish(self, now_ns: int) -> list[Transition]:
         """Return what the end of the audio confirms."""

@@ -273,6 +273,24 @@ def test_a_flush_without_a_name_silences_all_responses_so_far_and_no_later_one()
     assert line.told == [("onset", 0), ("end", 100), ("onset", 300), ("end", 600)]
 
 
+def test_a_flush_without_a_name_silences_a_response_whose_queue_ran_empty() -> None:
+    line = Line().pace(tone(200), 0, "a")
+    assert line.flush(300) == FlushFact(None, None)
+    line.send(tone(500), 400, "a").send(tone(300), 1000, "b").end(1400, "b")
+    assert line.told == [("onset", 0), ("end", 200), ("onset", 1000), ("end", 1300)]
+
+
+def test_a_flush_without_a_name_tells_nothing_once_all_responses_have_ended() -> None:
+    assert Line().pace(tone(200), 0, "a").end(205, "a").flush(300) is None
+
+
+def test_what_was_played_before_a_flush_counts_when_an_item_goes_on_after_it() -> None:
+    line = Line(buffer_ns=100 * MS).pace(tone(200), 0, None)
+    assert line.flush(190) == FlushFact("i", 90)
+    line.send(tone(300), 200, None)
+    assert line.flush(250) == FlushFact("i", 90)
+
+
 def test_a_flush_in_a_pause_ends_nothing_twice() -> None:
     pcm = np.concatenate([tone(500), quiet(600), tone(500)])
     line = Line().send(pcm, 0).end(1)

@@ -193,17 +193,48 @@ class ActivityTracker:
         self._machine = _Machine(rate_hz, gate, end_silence_ms)
         self._waiting: list[Pcm] = []
         self._n_pushed = 0
-        self._due = 0
+        self._due = self._machine.earliest()
         """Nothing can be confirmed before so many samples: until then they only wait."""
 
-    def push(self, pcm: Pcm) -> list[Transition]:
+    @property
+    def n_free(self) -> int:
+        """Samples that surely confirm nothing: as long as fewer are pushed, they only wait."""
+        return self._due - self._n_pushed
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """The samples of a window, and of the shortest run that is speech."""
+        return self._machine.lengths
+
+    def is_quiet(self, window: Pcm) -> bool:
+        """Whether no speech is open, and the level over a whole window is below the off gate.
+
+        If the window is the one that ends where `n_free` does, nothing is confirmed for one more
+        run either: what could be would hold the window's last sample.
+        """
+        return self._machine.is_quiet(window)
+
+    def push(self, pcm: Pcm, n_quiet: int = 0) -> list[Transition]:
         """Return what `pcm` (int16, shape ``(n_samples,)``) confirms, in order.
 
         The array is kept, and must not be changed afterwards.
+
+        Parameters
+        ----------
+        n_quiet
+            `is_quiet` told of the window that ends after so many samples of `pcm`, and of those
+            before it one after the other.
         """
         self._waiting.append(pcm)
         self._n_pushed += len(pcm)
-        return [] if self._n_pushed < self._due else self._take(self._catch_up())
+        if n_quiet:
+            whole = self._joined()
+            at = len(whole) - len(pcm) + n_quiet
+            self._machine.pass_over(whole, at)
+            self._waiting, self._due = [whole[at:]], self._machine.earliest()
+        if self._n_pushed < self._due or self._is_skipped():
+            return []
+        return self._take(self._catch_up())
 
     def finish(self) -> list[Transition]:
         """Return what the end of the audio confirms: an open span ends here. Then reset."""
@@ -217,13 +248,23 @@ class ActivityTracker:
         self._machine.reset()
         self._due = 0
 
+    def _is_skipped(self) -> bool:
+        """Whether a few samples of what waits show that it confirms nothing yet."""
+        pcm, at = self._joined(), 0
+        while self._n_pushed >= self._due and (n := self._machine.skip(pcm[at:])):
+            at, self._due = at + n, self._machine.earliest()
+        self._waiting = [pcm[at:]]
+        return self._n_pushed < self._due
+
     def _catch_up(self) -> list[Transition]:
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
+        if not self._waiting:
             return []
-        found = self._machine.push(np.concatenate(waiting))
-        self._due = self._machine.earliest()
+        found = self._machine.push(self._joined())
+        self._waiting, self._due = [], self._machine.earliest()
         return found
+
+    def _joined(self) -> Pcm:
+        return self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
 
     def _take(self, transitions: list[Transition]) -> list[Transition]:
         # A live tracker must not grow with the call.
@@ -235,6 +276,8 @@ _NEVER = 1 << 62
 
 _FEW = 16
 """So few flips are looked at one by one."""
+_GLANCE_HALVES = 24
+"""Speech that goes on is looked for in so many halves of a window at a time (120 ms)."""
 
 _Bounds = tuple[int, int]
 """First and last sample of some kind; ``(_NEVER, -1)`` when there is none."""
@@ -279,6 +322,7 @@ class _Machine:
         self._on = _threshold(gate.on_dbfs, self._window)
         self._hard = _threshold(gate.on_dbfs + RANGE_DB, self._window)
         self._bounds = LevelBounds(self._window)
+        self._probe = np.ones((2, self._window))
         self._n = 0
         self.spans: list[Span] = []
         self.reset()
@@ -303,9 +347,8 @@ class _Machine:
         if self._span is None:
             start = self._n if self._open is None else min(self._open.loud[0], self._n)
             return start + self._min_run
-        # A run that goes on may end here and now; after another one this may be decided any time.
-        limit = self._silent_at(self._span.last)
-        return limit if self._open in (None, self._span.last) else min(limit, self._n)
+        # Until then a run can only put the end off.
+        return self._silent_at(self._span.last)
 
     def finish(self) -> list[Transition]:
         n_real = self._n
@@ -315,6 +358,73 @@ class _Machine:
         self.reset()
         self._n = n_real
         return [Transition(t.kind, t.sample, min(t.confirmed, n_real)) for t in found]
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self._window, self._min_run
+
+    def is_quiet(self, window: Pcm) -> bool:
+        return self._span is None and self._level(window) < self._off
+
+    def pass_over(self, pcm: Pcm, at: int) -> None:
+        """Leave out `pcm` before `at`, where all is quiet."""
+        self._go_on_from(pcm, at, None)
+
+    def skip(self, pcm: Pcm) -> int:
+        """Take in the first samples of `pcm`, if a few show that no more confirm anything.
+
+        Returns how many. What they leave behind is enough for all transitions to come, but not for
+        the ranges of a span.
+        """
+        return self._skip_quiet(pcm) if self._span is None else self._skip_speech(pcm, self._span)
+
+    def _skip_quiet(self, pcm: Pcm) -> int:
+        """Skip what holds no run of 30 ms: a level below the off gate every 30 ms shows it."""
+        w, done = self._window, 0
+        end = self.earliest() - self._n
+        while w <= end <= len(pcm) and self.is_quiet(pcm[end - w : end]):
+            done, end = end, end + self._min_run
+        if done:
+            self.pass_over(pcm, done)
+        return done
+
+    def _skip_speech(self, pcm: Pcm, span: _OpenSpan) -> int:
+        """Skip to the latest speech that begins before the span can end, and so makes it go on.
+
+        It is what windows must hold that hold a half which is loud by itself (see `bounds`).
+        """
+        w, half = self._window, self._window // 2
+        # The windows in the first half are not known to be loud.
+        n_loud = -(-self._min_run // half) + 1
+        end, size = min(self._silent_at(span.last) - self._n, len(pcm)), _GLANCE_HALVES * half
+        while end >= size:
+            halves = pcm[end - size : end].astype(np.float64).reshape(-1, half)
+            ones = np.ones(half)
+            energies = half * ((halves * halves) @ ones) - np.square(halves @ ones)
+            first = (w * energies >= half * self._hard).tobytes().rfind(b"\1" * n_loud)
+            if first >= 0:
+                begin = end - size + (first + 1) * half
+                done = begin + (n_loud - 1) * half
+                loud = (self._n + begin, self._n + done - 1)
+                span.last = _Run(self._n + begin, self._n + done, loud, loud)
+                span.hard = _join(span.hard, loud)
+                self._go_on_from(pcm, done, span.last)
+                return done
+            end -= size - n_loud * half
+        return 0
+
+    def _go_on_from(self, pcm: Pcm, at: int, run: _Run | None) -> None:
+        """Leave out `pcm` before `at`, where `run` is open."""
+        self._n += at
+        self._open, self._tail = run, pcm[at - self._window : at]
+        self._bounds.forget()
+
+    def _level(self, window: Pcm) -> float:
+        """Return the level of one window; exact, since the integers stay below 2^53."""
+        self._probe[0] = window
+        squares, total = np.dot(self._probe, self._probe[0]).tolist()
+        level: float = self._window * squares - total * total
+        return level
 
     def _skim(self, pcm: Pcm) -> bool:
         """Take in `pcm` without its levels, if it is silent throughout, or speech that goes on."""

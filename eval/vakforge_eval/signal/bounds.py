@@ -41,6 +41,10 @@ class LevelBounds:
         self._squares = [0.0, 0.0]
         self._sums = [0.0, 0.0]
 
+    def forget(self) -> None:
+        """Begin anew after audio that was not taken in: the next tail tells of it."""
+        self._squares = []
+
     def push(self, pcm: Samples, tail: Samples) -> bool:
         """Take in a message; return whether it has bounds: only whole halves, 2 to 16, have.
 

@@ -91,6 +91,10 @@ class _Playhead:
         self.end = start.shifted(duration_ns)
         return start
 
+    def add(self, duration_ns: int) -> None:
+        if self.end is not None:
+            self.end = self.end.shifted(duration_ns)
+
     def flush(self, at: Instant) -> None:
         if self.end is not None:
             self.end = _sooner(self.end, at)
@@ -190,7 +194,7 @@ class Live(Generic[S]):
             self._rate_hz, self._block = rate_hz, round(BLOCK_MS * rate_hz / 1000)
             self._n_seen, self._is_kept = 0, False
         duration = samples_to_ns(len(pcm), rate_hz)
-        limit = self._head.buffer_ns + max(SURPLUS_NS, min(duration, LONGEST_FRAME_NS))
+        limit = self.surplus_ns(duration)
         if not self._held and self._waits(arrival) + duration <= limit:
             self._n_seen = (self._n_seen + len(pcm)) % self._block
             self._is_kept = self._n_seen > 0
@@ -205,6 +209,24 @@ class Live(Generic[S]):
             placed += self._take(part, limit)
             first += n
         return _joined(placed, rate_hz)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether audio is held back."""
+        return bool(self._held)
+
+    def surplus_ns(self, duration_ns: int) -> int:
+        """Return how much may wait, a message that lasts so long included, before any is dropped.
+
+        Up to this a message is queued whole, if nothing is held back.
+        """
+        return self._head.buffer_ns + max(SURPLUS_NS, min(duration_ns, LONGEST_FRAME_NS))
+
+    def add_whole(self, n_samples: int, duration_ns: int) -> None:
+        """Note audio that was queued whole, each message right behind what waited."""
+        self._n_seen = (self._n_seen + n_samples) % self._block
+        self._is_kept = self._n_seen > 0
+        self._head.add(duration_ns)
 
     def settle(self) -> list[Piece[S]]:
         """Place what was held back."""
