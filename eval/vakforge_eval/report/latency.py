@@ -18,6 +18,8 @@ __all__ = ["latency_section"]
 Row = Mapping[str, Any]
 
 _COUNTS = ("n_early", "n_no_reply", "n_invalid")
+_N_TOLD = 3
+"""So many different facts fit into a cell: an echo's delay is another one in each call."""
 
 
 def _is_latency(row: Row) -> bool:
@@ -99,10 +101,13 @@ def _transport_table(document: Row) -> Block:
 def _told(calls: Sequence[Row], system: str, name: str) -> str:
     """Return what the calls of a system say under `name`, with counts where they differ."""
     told = [dict(flat(call.get("facts") or {})) for call in calls if call["system"] == system]
-    counts = sorted(Counter(facts[name] for facts in told if name in facts).items())
+    counts = Counter(facts[name] for facts in told if name in facts)
     if len(counts) == 1:
-        return counts[0][0]
-    words = (f"{text} ({n} call{'s' if n > 1 else ''})" for text, n in counts)
+        return next(iter(counts))
+    shown = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_N_TOLD]
+    words = [f"{text} ({n} call{'s' if n > 1 else ''})" for text, n in sorted(shown)]
+    if len(counts) > len(shown):
+        words.append(f"and {len(counts) - len(shown)} more")
     return ", ".join(words) or phrases.NONE
 
 

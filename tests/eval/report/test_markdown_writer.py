@@ -127,6 +127,15 @@ def test_how_it_was_measured_shows_what_differed_between_calls(document: Row) ->
     assert re.search(r"\| scheduling\.policy +\| SCHED_OTHER +\| SCHED_OTHER +\|", text)
 
 
+def test_a_fact_that_differs_in_every_call_does_not_flood_its_cell(document: Row) -> None:
+    own = [call for call in document["calls"] if call["system"] == "tuned"]
+    for k, call in enumerate(own):
+        call["facts"]["echo"] = {"delay_s": (100 + k) / 1000}
+    (line,) = (x for x in to_markdown(document).splitlines() if "echo.delay" in x)
+    assert "0.1 (1 call), 0.101 (1 call)" in line
+    assert f"and {len(own) - 3} more" in line
+
+
 @pytest.mark.parametrize(
     ("text", "literal"),
     [
