@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from vakforge_eval.metrics.hearing import Segment
 from vakforge_eval.metrics.responses import Response
+from vakforge_eval.metrics.segments import Segment
 from vakforge_eval.metrics.turns import Turn
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline
 from vakforge_eval.timeline.events import SpeechStopped, TextDelta

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from vakforge_eval.metrics.hearing import Segment
 from vakforge_eval.metrics.latency import ttfa_heard
+from vakforge_eval.metrics.segments import Segment
 from vakforge_eval.metrics.view import CallView, TurnView
 from vakforge_eval.signal.playout import Placed
 from vakforge_eval.timeline.events import (

@@ -9,7 +9,8 @@ from itertools import groupby
 
 import numpy as np
 
-from vakforge_eval.metrics.hearing import Hearing, Segment, last_audible
+from vakforge_eval.metrics.hearing import Hearing
+from vakforge_eval.metrics.segments import Segment, last_audible
 from vakforge_eval.signal.activity import find_spans
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline
 from vakforge_eval.timeline.events import Interrupt, ResponseEnded

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vakforge_eval.metrics.anchors import results_of
-from vakforge_eval.metrics.hearing import Segment
+from vakforge_eval.metrics.segments import Segment
 from vakforge_eval.metrics.view import TurnView
 from vakforge_eval.timeline.instant import NS_PER_S, Edge, Instant, ns_to_s
 from vakforge_eval.timeline.values import Censored, Measured, MetricValue, Reason, Undefined

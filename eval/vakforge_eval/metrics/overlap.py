@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from vakforge_eval.metrics.hearing import Segment
+from vakforge_eval.metrics.segments import Segment
 from vakforge_eval.metrics.spans import Stretch, clipped, common, joined, length
 from vakforge_eval.metrics.turns import Role
 from vakforge_eval.metrics.view import CallView, TurnView

@@ -29,7 +29,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from vakforge_eval.metrics.cuts import Stretch
-from vakforge_eval.metrics.hearing import SOFT_EDGE_NS, Hearing, Segment
+from vakforge_eval.metrics.hearing import Hearing
+from vakforge_eval.metrics.segments import SOFT_EDGE_NS, Segment
 from vakforge_eval.metrics.turns import Turn
 from vakforge_eval.timeline.call import CallTimeline, Utterance
 from vakforge_eval.timeline.events import ToolCall

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 
-from vakforge_eval.metrics.hearing import Hearing, Segment
+from vakforge_eval.metrics.hearing import Hearing
 from vakforge_eval.metrics.responses import Response
+from vakforge_eval.metrics.segments import Segment
 from vakforge_eval.timeline.call import CallTimeline, SentResult, Utterance
 from vakforge_eval.timeline.events import (
     SpeechStarted,

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vakforge_eval.metrics.hearing import Hearing, Segment, hear
+from vakforge_eval.metrics.hearing import Hearing, hear
+from vakforge_eval.metrics.segments import Segment
 from vakforge_eval.timeline.call import Flush
 from vakforge_eval.timeline.instant import NS_PER_MS, Edge
 from vakforge_eval.timeline.values import Reason, Undefined
