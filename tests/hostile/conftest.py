@@ -55,7 +55,7 @@ def noise(n: int, seed: int = 1, level: int = 8_000) -> bytes:
     """16-bit PCM with a hard edge at both ends and no sample at zero; the user's voice is seed 0."""
     rng = np.random.default_rng(seed)
     pcm = rng.integers(level // 2, level, n) * rng.choice((-1, 1), n)
-    return pcm.astype("<i2").tobytes()
+    return bytes(pcm.astype("<i2").tobytes())
 
 
 def compiled(*, n_turns: int = 2, n_clip: int = N_CLIP, reply_s: float = REPLY_S) -> Compiled:
