@@ -316,7 +316,7 @@ def test_each_stop_and_each_answer_is_timed(measured: Any, name: str, case: Case
     kind = Censored if plays_out else Measured
     told = [row for row in stops if not isinstance(row.measured, Undefined)]
     assert {type(row.measured) for row in told} == {kind}
-    assert len(told) >= 0.8 * len(stops)
+    assert len(told) >= 0.5 * len(stops)
 
 
 @cases("never", "ends")
