@@ -119,7 +119,11 @@ class Ear:
         if coast is not None and coast.fits(chunk, self._drained_ns - arrival_ns):
             self._drained_ns += coast.duration_ns
             found = coast.push(chunk.data, arrival_ns)
-            return self._edges(coast.stretch, found, arrival_ns) if found else []
+            if not found:
+                return []
+            # A stretch may have waited for this with its gate.
+            self._land(arrival_ns)
+            return self._edges(coast.stretch, found, arrival_ns)
         self._land(arrival_ns)
         if chunk.response_id in self._silenced:
             return []
@@ -227,7 +231,7 @@ class Ear:
         duration_ns, rest = divmod(n * NS_PER_S, chunk.rate_hz)
         if stretch is None or decoder is None or decoder.pending or rest or not self._queue:
             return None
-        is_plain = stretch.gate == self._gate and stretch.follows(self._drained_ns)
+        is_plain = self._keeps_gate(stretch) and stretch.follows(self._drained_ns)
         if not is_plain or not self._is_placed_whole(chunk):
             return None
         most_ns = self._max_ahead_ns - duration_ns
@@ -344,9 +348,10 @@ class Ear:
                 if self._live is not None:
                     self._live.gate = gate
         stretch = self._stretch
-        if stretch is None or stretch.gate == self._gate:
-            return []
+        return [] if stretch is None or self._keeps_gate(stretch) else self._close(now_ns)
+
+    def _keeps_gate(self, stretch: Stretch) -> bool:
+        """Whether `stretch` goes on as it is; this changes with an edge, or a floor learnt."""
         is_speaking = bool(self._told) and self._told[-1].kind == "onset"
-        if is_speaking and self._gate.on_dbfs < stretch.gate.on_dbfs:
-            return []
-        return self._close(now_ns)
+        is_lower = self._gate.on_dbfs < stretch.gate.on_dbfs
+        return stretch.gate == self._gate or (is_speaking and is_lower)

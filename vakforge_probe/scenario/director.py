@@ -188,6 +188,9 @@ class Director:
 
     def poll(self, now_ns: int) -> list[Action]:
         """Return what is to be done now, in order; each action is given once."""
+        # Messages and frames mostly change nothing, and there are 50 of each in a second of a call.
+        if self._is_planned and (self._plan is None or self._plan.at_ns > now_ns):
+            return []
         actions: list[Action] = []
         while (plan := self._next()) is not None and plan.at_ns <= now_ns:
             self._is_planned = False
@@ -196,13 +199,12 @@ class Director:
 
     def next_wake(self) -> int | None:
         """Return when to poll if nothing else comes before; a past moment means an action waits."""
-        plan = self._next()
+        plan = self._plan if self._is_planned else self._next()
         return None if plan is None else plan.at_ns
 
     # -- what comes next ----------------------------------------------------------------------
 
     def _next(self) -> _Plan | None:
-        # Messages of audio mostly change nothing, and there are 50 in a second of a call.
         if not self._is_planned:
             self._plan, self._is_planned = self._work_out(), True
         return self._plan

@@ -89,12 +89,14 @@ class Hearing:
 
     def event(self, event: Event) -> bool:
         """Take in a protocol event; return whether anything follows from it now."""
+        if isinstance(event, AudioChunk):
+            if event.response_id is not None:
+                self._seen.add(event.response_id)
+            return False
         response_id = getattr(event, "response_id", None)
         if response_id is not None:
             self._seen.add(response_id)
         match event:
-            case AudioChunk():
-                return False
             case ResponseStarted():
                 self._sign(event.at.hi)
                 # Without told ends a response in progress does not show: only speech is waited for.
