@@ -167,7 +167,7 @@ def _reply(view: TurnView, limit: float) -> _Judged:
     if isinstance(value, Censored):
         told = f"no reply for {_time(value.bound)}"
         return ("fail", told) if value.bound >= limit else ("indeterminate", told)
-    if Flag.EARLY in view.flags:
+    if value.value < 0:
         return "fail", f"replied {_time(-value.value)} before the user had ended"
     return _within(value, limit, "replied after")
 
