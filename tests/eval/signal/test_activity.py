@@ -42,6 +42,10 @@ def noise(n: int, level_dbfs: float, seed: int = 1) -> npt.NDArray[np.float64]:
     return np.random.default_rng(seed).normal(0, 32768 * 10 ** (level_dbfs / 20), n)
 
 
+def noise_of(n: int, level_dbfs: float) -> Pcm:
+    return np.rint(noise(n, level_dbfs, 2)).astype(np.int16)
+
+
 def placed(speech: Pcm, before: int, after: int) -> Pcm:
     zeros = np.zeros
     return np.concatenate((zeros(before, np.int16), speech, zeros(after, np.int16)))
@@ -112,6 +116,35 @@ def test_any_chunking_gives_the_same_transitions_at_the_same_moments(
         at = cut
         assert got == [t for t in expected_early if t.confirmed <= at]
     assert tracker.finish() == expected_late
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(100, 500), st.integers(50, 2000), st.sampled_from([-18.0, -35.0, -52.0])
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([-90.0, -62.0, -57.0]),
+    st.sampled_from([80, 160, 200, 221, 800, 4000]),
+)
+def test_long_speech_and_long_silence_are_skipped_without_moving_an_edge(
+    parts: list[tuple[int, int, float]], noise_dbfs: float, size: int
+) -> None:
+    """Against the detector off line, which looks at every sample; and each edge in its message."""
+    rate = 8000
+    pcm = np.concatenate((signal_of(parts, noise_dbfs, rate), noise_of(4000, noise_dbfs)))
+    tracker = ActivityTracker(rate, QUIET)
+    got: list[Transition] = []
+    for at in range(0, len(pcm), size):
+        found = tracker.push(pcm[at : at + size])
+        assert all(at < t.confirmed <= at + size for t in found)
+        got += found
+    spans = find_spans(pcm, rate, QUIET)
+    assert spans_of(got + tracker.finish()) == [(s.start, s.end) for s in spans]
+    assert all(t.confirmed == t.sample + 240 for t in got if t.kind == "onset")
 
 
 @settings(deadline=None, max_examples=100)
