@@ -69,6 +69,7 @@ _LEVEL_DB = 8.0
 """How far the level of a known echo moves within a call."""
 _PEAK_S = 0.030
 """How far around a peak the same echo may have others: a room answers more than once."""
+_SLOW = 16
 _MIN_OPEN = 0.01
 """A lag at which chance would make less than this of what it makes elsewhere tells nothing."""
 _TAPS_BEFORE_S, _TAPS_S = 0.0005, 0.0015
@@ -207,7 +208,7 @@ def align(stretch: Stretch, near: int | None = None) -> Alignment | None:
     most = min(lead, round((MAX_DELAY_S + SLACK_S) * rate))
     lags = np.arange(-round(SLACK_S * rate), most + 1)
     # What chance would make of each lag: little where pauses meet.
-    chance = np.maximum(_met(np.square(agent), np.square(sent))[lead - lags], 0)
+    chance = _chance(agent, sent)[lead - lags]
     is_open = chance > _MIN_OPEN * np.max(chance)
     heights = np.zeros(len(lags))
     heights[is_open] = np.abs(_met(agent, sent)[lead - lags[is_open]]) / np.sqrt(chance[is_open])
@@ -220,6 +221,17 @@ def align(stretch: Stretch, near: int | None = None) -> Alignment | None:
         return None
     height, deviation = float(allowed[best]), math.sqrt(np.mean(np.square(others)))
     return Alignment(int(lags[best]) * step, height / deviation, height / float(np.max(others)))
+
+
+def _chance(agent: Floats, sent: Floats) -> Floats:
+    """Return the variance of `_met` for signals that have nothing to do with each other.
+
+    It changes with their loudness, so a few samples are taken together.
+    """
+    few = _coarse(_padded(np.square(agent), 0, len(agent) + _SLOW - 1), _SLOW) * _SLOW
+    many = _coarse(np.square(sent), _SLOW)
+    at = np.arange(len(sent)) / _SLOW
+    return np.maximum(np.interp(at, np.arange(len(many)), _met(few, many)[: len(many)]), 0)
 
 
 def _met(agent: Floats, sent: Floats) -> Floats:
@@ -393,8 +405,7 @@ def _correlations(agent: Floats, sent: Floats) -> Floats:
 
 def _predictor(x: Floats) -> Floats:
     """Return the filter that whitens `x` (linear prediction, a little noise for stability)."""
-    size = _fast_length(2 * len(x))
-    spread = np.fft.irfft(np.square(np.abs(np.fft.rfft(x, size))), size)[: _LPC_ORDER + 1]
+    spread = np.array([x[k:] @ x[: len(x) - k] for k in range(_LPC_ORDER + 1)])
     order = np.arange(_LPC_ORDER)
     matrix = spread[np.abs(order[:, None] - order[None, :])]
     matrix[order, order] += 1e-3 * spread[0] + 1e-6
@@ -457,9 +468,12 @@ def _powers(x: Floats, edges: Ints) -> Floats:
 
 
 def _coarse(x: Floats, step: int) -> Floats:
-    n = len(x) // step
-    out: Floats = x[: n * step].reshape(n, step).mean(axis=1)
-    return out
+    end = len(x) // step * step
+    # Many times faster than a mean over an axis so short.
+    out = np.zeros(end // step)
+    for k in range(step):
+        out += x[k:end:step]
+    return out / step
 
 
 def _padded(x: Floats, begin: int, end: int) -> Floats:
