@@ -218,6 +218,29 @@ def test_a_pause_inside_of_a_turn_gives_the_floor_to_nobody(
     assert journal(outcome.capture, "sent", "cancel") == []
 
 
+def test_a_barge_in_after_a_pause_takes_the_floor_that_was_given(
+    with_agent: Any, playing: Any, journal: Any
+) -> None:
+    scenario = {
+        "id": "waits",
+        "steps": [
+            {"say": None, "clip": QUESTION, "at": "0.2 s"},
+            {"pause": "1500 ms"},
+            {"barge_in": None, "clip": "en/booking_stop", "at": "after previous"},
+            {"hang_up": None, "at": "100 ms after agent end"},
+        ],
+    }
+    play = playing(scenario, protocol="openai-realtime/manual")
+    outcome = with_agent(play, say="long_1", reply_delay=0.4)
+    view = CallView(build_timeline(Capture.open(outcome.capture)))
+    commits = [line["before"] for line in journal(outcome.capture, "sent", "commit")]
+    first, second = view.turn_views
+    for turn, commit in zip((first, second), commits, strict=True):
+        assert 0 <= commit - turn.turn.end.at <= 20 * MS
+    assert second.reaction is not None
+    assert second.reaction.void is None
+
+
 def test_backchannels_of_a_push_to_talk_caller_take_nothing(
     with_agent: Any, playing: Any, journal: Any
 ) -> None:
