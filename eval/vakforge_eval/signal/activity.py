@@ -401,13 +401,12 @@ class _Machine:
             halves = pcm[end - size : end].astype(np.float64).reshape(-1, half)
             ones = np.ones(half)
             energies = half * ((halves * halves) @ ones) - np.square(halves @ ones)
-            first = (w * energies >= half * self._hard).tobytes().rfind(b"\1" * n_loud)
+            first = (w * energies >= half * self._on).tobytes().rfind(b"\1" * n_loud)
             if first >= 0:
                 begin = end - size + (first + 1) * half
                 done = begin + (n_loud - 1) * half
                 loud = (self._n + begin, self._n + done - 1)
-                span.last = _Run(self._n + begin, self._n + done, loud, loud)
-                span.hard = _join(span.hard, loud)
+                span.last = _Run(self._n + begin, self._n + done, loud, (_NEVER, -1))
                 self._go_on_from(pcm, done, span.last)
                 return done
             end -= size - n_loud * half
