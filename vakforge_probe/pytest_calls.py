@@ -95,7 +95,7 @@ def cases(config: pytest.Config, marker: pytest.Mark, folder: Path) -> list[Case
             for repeat in range(repeats or one.repeats)
         ]
     except ProbeError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise Failed(str(error), pytrace=False) from None
 
 
 def file_cases(config: pytest.Config, path: Path) -> list[Case]:
@@ -167,19 +167,13 @@ def _setting(config: pytest.Config, name: str) -> Any:
     # An agent on the command line also stands against a target in the settings.
     rival = {"agent": "target", "target": "agent"}.get(name)
     if rival is not None and config.getoption(f"voice_{rival}"):
-        if config.getoption(f"voice_{name}"):
-            raise pytest.UsageError("--voice-target and --voice-agent are one or the other")
         return None
     return config.getoption(f"voice_{name}") or config.getini(f"voice_{name}") or None
 
 
 def _repeats(config: pytest.Config) -> int | None:
     text = _setting(config, "repeats")
-    if text is None:
-        return None
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise pytest.UsageError(f"--voice-repeats: a number from 1 to 9999 (got {text!r})")
-    return int(text)
+    return None if text is None else int(text)
 
 
 class Calls:

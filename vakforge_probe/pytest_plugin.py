@@ -56,6 +56,7 @@ _MARKER = (
 _HEAD_BYTES = 65_536
 _IS_SCHEMA = re.compile(r"""^[{\s]*["']?schema["']?\s*:\s*1\b""", re.MULTILINE)
 _HAS_STEPS = re.compile(r"""(^|[{,])\s*["']?(scenarios|steps)["']?\s*:""", re.MULTILINE)
+_REPEATS = re.compile(r"[1-9][0-9]{0,3}")
 _UNDECIDED = "voice_undecided"
 _CASE = pytest.StashKey["Case"]()
 _CALLS = pytest.StashKey["Calls"]()
@@ -73,8 +74,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the marker."""
+    """Name the marker; refuse options that cannot be meant, before anything is collected.
+
+    Raises
+    ------
+    UsageError
+        If an option is empty, if there are two targets, or if the repeats are no number.
+    """
     config.addinivalue_line("markers", _MARKER)
+    for name in (name for name, *_ in (*_OPTIONS, *_SEVERAL)):
+        # A variable that is not set would skip every test, and the run would be green.
+        if config.getoption(f"voice_{name}") in ("", [""]):
+            raise pytest.UsageError(f"--voice-{name} is empty")
+    if config.getoption("voice_target") and config.getoption("voice_agent"):
+        raise pytest.UsageError("--voice-target and --voice-agent are one or the other")
+    repeats = config.getoption("voice_repeats") or config.getini("voice_repeats")
+    if repeats and not _REPEATS.fullmatch(repeats):
+        raise pytest.UsageError(f"--voice-repeats: a number from 1 to 9999 (got {repeats!r})")
 
 
 def calls_of(config: pytest.Config) -> Calls:

@@ -154,7 +154,6 @@ def test_a_wrong_option_or_file_is_named_and_nothing_is_dialled(write: Any, run:
         "--voice-target=prod": "*neither a ws:// or wss:// URL nor an alias*",
         "--voice-protocol=morse": "*morse*",
         "--voice-agent=reply_delai=1": "*did you mean 'reply_delay'*",
-        "--voice-repeats=none": "*a number from 1 to 9999*",
     }.items():
         extra = [] if "agent" in option or "-target" in option else ["--voice-target=ws://h:1/"]
         result = run(suite, option, *extra)
@@ -162,7 +161,27 @@ def test_a_wrong_option_or_file_is_named_and_nothing_is_dialled(write: Any, run:
         assert any(line.strip() for line in result.outlines)
         lines = result.outlines + result.errlines
         assert [x for x in lines if re.search(words.strip("*").replace("*", ".*"), x)], lines
-        assert not [x for x in lines if "Traceback" in x]
+        assert not [x for x in lines if "Traceback" in x or "During handling" in x]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--voice-target="], "*--voice-target is empty"),
+        (["--voice-agent="], "*--voice-agent is empty"),
+        (["--voice-header=", "--voice-agent=default"], "*--voice-header is empty"),
+        (["--voice-target=ws://h:1/", "--voice-agent=default"], "*one or the other"),
+        (["--voice-repeats=0", "--voice-agent=default"], "*a number from 1 to 9999 (got '0')"),
+        (["-o", "voice_repeats=x"], "*a number from 1 to 9999 (got 'x')"),
+    ],
+)
+def test_options_that_cannot_be_meant_stop_the_run_before_anything_is_collected(
+    write: Any, run: Any, options: list[str], words: str
+) -> None:
+    result = run(write(scenario("plain")), *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {words}"])
+    assert "collecting" not in result.stdout.str()
 
 
 def test_a_wrong_suite_is_a_collection_error_with_file_line_and_key(write: Any, run: Any) -> None:
@@ -290,6 +309,7 @@ def test_a_scenario_that_does_not_exist_is_a_collection_error_with_the_nearest(
     result = run()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*no such scenario*did you mean 'questions'*"])
+    assert "During handling" not in result.stdout.str()
 
 
 def test_a_caller_places_calls_that_the_test_itself_judges(
