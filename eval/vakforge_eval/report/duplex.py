@@ -27,11 +27,25 @@ _METHODS = ("percentile_method", "ci_method")
 _MAY_BE_EMPTY = frozenset({"censored", "invalid", "no number", "not counted"})
 """Columns that are left out where they would say nothing."""
 _VALUE_NOTES = (
-    "± is the worst-case error of the measurement; the 95 % interval stands in brackets.",
+    "± is the worst-case error of the measurement; the 95 % interval stands in brackets, with … "
+    "where there are too few values for that bound.",
     "Censored: the reply's own end, the user's next words or the end of watching came first. Where "
     "these bounds differ the percentiles are Kaplan-Meier's: a reply that ended by itself is "
     "neither a stop nor a slow one.",
 )
+_FATES = {
+    "silent": "it did not speak at that moment",
+    "held": "it talked on",
+    "stuttered": "it paused and went on with the same reply",
+    "stopped": "it fell silent for good",
+    "restarted": "it stopped and began another reply",
+    "ended": "its reply came to its own end",
+    "ambiguous": "nothing tells whether it went on or began anew",
+    "never_stopped": "it talked on as long as it was watched",
+    "unconfirmed": "watching ended too early to tell",
+    "anchor_missed": "the step came at another moment than meant",
+    "indeterminate": "the error of the measurement leaves both possible",
+}
 _STATUSES = (
     ("pass", "passed"),
     ("fail", "failed"),
@@ -165,8 +179,10 @@ def _outcome_block(document: Row) -> Block:
                 Cell(str(item["n_invalid"])),
             )
         )
+    words = "; ".join(f"{phrases.reason(name)}: {_FATES[name]}" for name in names if name in _FATES)
     note = (
         "What the agent did after the user spoke, or nothing was played (sham), into its speech. "
+        f"{words[:1].upper()}{words[1:]}{'.' if words else ''} "
         "Void: there was nothing to interrupt; counted here and in no share."
     )
     return Table(title, columns, rows, note)

@@ -45,7 +45,8 @@ def _latency_table(document: Row) -> Block:
         Column("interval method", "wide"),
     )
     note = (
-        "± is the worst-case error of the measurement; the 95 % interval stands in brackets. "
+        "± is the worst-case error of the measurement; the 95 % interval stands in brackets, with "
+        "… where there are too few values for that bound. "
         "With fewer than 20 values p95 is the largest one, marked max. "
         "Early replies are counted but are in no percentile; a reply that never came stays in n."
     )

@@ -34,11 +34,13 @@ def _facts(document: Row) -> tuple[tuple[str, str], ...]:
 
 def _duplex_facts(document: Row, events: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     """Return facts that only some runs have; an empty text is none."""
-    counts = document["expectations"][document["systems"][-1]]
+    systems = document["systems"]
+    counts = document["expectations"][systems[-1]]
     judged = [f"{n} {phrases.reason(name)}" for name, n in counts.items() if n]
+    whose = f" of {systems[-1]}" if len(systems) > 1 else ""
     return (
         ("background utterances", _valid_text(events) if events else ""),
-        ("expectations", ", ".join(judged)),
+        (f"expectations{whose}", ", ".join(judged)),
     )
 
 

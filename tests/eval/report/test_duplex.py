@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vakforge_eval.metrics.reaction import Fate
 from vakforge_eval.report.document import build_document
 from vakforge_eval.report.duplex import duplex_blocks
 from vakforge_eval.report.layout import lay_out
@@ -194,11 +195,19 @@ def test_what_a_server_claims_stands_beside_what_was_heard(document: Row) -> Non
     assert base["claimed − heard"] == "+310 ms"
 
 
+def test_every_fate_of_the_agents_speech_is_explained_below_its_table(document: Row) -> None:
+    document["outcomes"][0]["outcomes"] = dict.fromkeys(Fate, 1)
+    table = titled(document, "What became of the agent's speech")
+    assert isinstance(table, Table)
+    for fate in Fate:
+        assert f"{fate.replace('_', ' ')}: " in table.note.lower()
+
+
 def test_events_are_no_turns_of_the_page(document: Row) -> None:
     facts = dict(lay_out(document).facts)
     assert facts["turns"] == "95 valid of 96"
     assert facts["background utterances"] == "72 valid of 72"
-    assert facts["expectations"].startswith("44 pass")
+    assert facts["expectations of tuned"].startswith("44 pass")
 
 
 def test_an_answered_event_is_no_answered_turn(rebuild: Callable[..., Row]) -> None:
