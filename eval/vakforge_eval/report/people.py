@@ -24,10 +24,10 @@ def _median_cell(part: Row, unit: str) -> Cell:
 
 
 def _rank_cell(part: Row) -> Cell:
-    """Return below which share of people's calls the median call stands, and where most stand."""
+    """Return above how many of 100 calls of people the median call stands, and most calls."""
     if not part["n"]:
         return Cell(phrases.NONE)
-    spread = f"most {part['p10']:.0f} to {part['p90']:.0f}" if part["n"] > 1 else ""
+    spread = f"80 % in {part['p10']:.0f} to {part['p90']:.0f}" if part["n"] > 1 else ""
     return Cell(f"{part['p50']:.0f} of 100", spread)
 
 
@@ -64,7 +64,13 @@ _LINES: tuple[tuple[str, str, Callable[[Row], Cell], str | None, str], ...] = (
         None,
         "",
     ),
-    ("its place among people's calls", "", lambda s: _rank_cell(s["percentile"]), None, ""),
+    (
+        "its place among people's calls",
+        "how many have less overlap, whoever began it",
+        lambda s: _rank_cell(s["percentile"]),
+        None,
+        "",
+    ),
     (
         "the agent's part of all talk",
         "",
@@ -81,7 +87,7 @@ _LINES: tuple[tuple[str, str, Callable[[Row], Cell], str | None, str], ...] = (
     ),
     (
         "its place among people's calls",
-        "by the median of a call",
+        "how many have an earlier median",
         lambda s: _rank_cell(s["fto"]["percentile"]),
         "floor_transfer_offset_median",
         "s",
