@@ -102,7 +102,7 @@ def summary_notes(document: Row) -> list[str]:
     if not rows:
         return []
     legend = "p50 ± its worst-case error"
-    if len(document["systems"]) > 1:
+    if any(row.get("arrow") for row in rows):
         legend += "; an arrow where the change is beyond error and chance"
     return [legend, *(f"{text}: {_which(names, len(rows))}" for text, names in found.items())]
 

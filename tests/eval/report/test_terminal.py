@@ -59,6 +59,12 @@ def test_rows_are_as_long_as_the_header_with_one_system_too(single: Row) -> None
     assert {len(row) for row in rows} == {len(header)}
 
 
+def test_an_arrow_is_explained_only_where_one_is_shown(tiny: Row) -> None:
+    for arrow in (None, "better"):
+        tiny["summary"][0] |= {"arrow": arrow}
+        assert ("arrow" in summary_notes(tiny)[0]) is (arrow is not None)
+
+
 def test_badges_are_told_once_below_the_table(tiny: Row) -> None:
     _, *notes = summary_notes(tiny)
     assert notes == ["low-n: ttfa"]
