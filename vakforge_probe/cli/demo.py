@@ -43,7 +43,10 @@ TUNED = {
 @command
 def demo(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder of the run.")] = None,
-    repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Repeats of each.")] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="Calls of each scenario [default: the file's own]."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     concurrency: Annotated[int, typer.Option(min=1, max=50, help="Calls at once.")] = 4,
     json: JsonFlag = False,

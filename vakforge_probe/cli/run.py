@@ -58,7 +58,10 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="YAML: the serving path's hardware, as its owner says."),
     ] = None,
-    repeats: Annotated[int | None, typer.Option(min=1, max=10_000, help="Repeats of each.")] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="Calls of each scenario [default: the file's own]."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     concurrency: Annotated[int, typer.Option(min=1, max=150, help="Calls at once.")] = 1,
     name: Annotated[str, typer.Option(metavar="SYSTEM", help="The system's name.")] = "tuned",
