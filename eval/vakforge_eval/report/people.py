@@ -27,7 +27,7 @@ def _rank_cell(part: Row) -> Cell:
     """Return above how many of 100 calls of people the median call stands, and most calls."""
     if not part["n"]:
         return Cell(phrases.NONE)
-    spread = f"80 % in {part['p10']:.0f} to {part['p90']:.0f}" if part["n"] > 1 else ""
+    spread = f"80 % in [{part['p10']:.0f}, {part['p90']:.0f}]" if part["n"] > 1 else ""
     return Cell(f"{part['p50']:.0f} of 100", spread)
 
 
