@@ -118,6 +118,8 @@ class _Journal:
         found: list[Utterance | None] = []
         for _, fields in self._lines["step"]:
             number, start = fields.integer("step"), fields.optional_integer("start_sample")
+            # Only the reactions look at it; one that is no time is refused here all the same.
+            fields.optional_integer("live")
             if number not in waiting:
                 raise CaptureError(f"{EVENTS}: step {number} is not in the scenario, or came twice")
             step = waiting.pop(number)

@@ -196,7 +196,7 @@ def find_reaction(call: CallView, utterance: Utterance) -> Reaction:
     timeline, hearing = call.timeline, call.hearing
     if isinstance(hearing.gate, Undefined):
         return Reaction(Fate.INDETERMINATE)
-    if _is_anchor_missed(timeline, hearing, utterance):
+    if _is_anchor_missed(hearing, utterance, call.live_anchors.get(utterance.step.index)):
         return Reaction(Fate.ANCHOR_MISSED, void=Reason.ANCHOR_MISSED)
     target, is_sure = _audible_at(hearing, utterance.start)
     if target is None:
@@ -207,7 +207,7 @@ def find_reaction(call: CallView, utterance: Utterance) -> Reaction:
     return scene.hold() if is_disturbance else scene.stop()
 
 
-def _is_anchor_missed(timeline: CallTimeline, hearing: Hearing, utterance: Utterance) -> bool:
+def _is_anchor_missed(hearing: Hearing, utterance: Utterance, live: int | None) -> bool:
     """Whether the agent's onset or end that the step hung on lies > 100 ms from the live one."""
     anchor = utterance.step.anchor
     if anchor.endswith("after agent onset"):
@@ -216,15 +216,7 @@ def _is_anchor_missed(timeline: CallTimeline, hearing: Hearing, utterance: Utter
         found = [segment.end.when.at for segment in hearing.segments]
     else:
         return False
-    live = _live(timeline, utterance.step.index)
     return live is not None and all(abs(at - live) > ANCHOR_NS for at in found)
-
-
-def _live(timeline: CallTimeline, step: int) -> int | None:
-    """Return the step's anchor as heard live (ns); None where none was heard."""
-    lines = (o for o in timeline.journal if o.get("type") == "step" and o.get("step") == step)
-    live = next(lines, {}).get("live")
-    return live if isinstance(live, int) else None
 
 
 def _audible_at(hearing: Hearing, at: Instant) -> tuple[Segment | None, bool]:

@@ -41,6 +41,12 @@ class CallView:
         return find_turns(self.timeline, self.hearing)
 
     @cached_property
+    def live_anchors(self) -> dict[int, int]:
+        """Step -> its anchor as heard live (ns), for the steps whose anchor was heard."""
+        lines = (o for o in self.timeline.journal if o.get("type") == "step")
+        return {o["step"]: o["live"] for o in lines if isinstance(o.get("live"), int)}
+
+    @cached_property
     def turn_views(self) -> tuple[TurnView, ...]:
         """A view of each turn, the greeting left out."""
         turns, responses = self.turns.turns, self.hearing.responses

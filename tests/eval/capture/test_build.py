@@ -348,6 +348,10 @@ def test_torn_call_ends_with_the_last_stamp(tmp_path: Path) -> None:
         ({"type": "step_skipped", "step": 7, "reason": "x"}, "not in the scenario"),
         ({"type": "step_skipped", "step": -1, "reason": "x"}, "not in the scenario"),
         ({"type": "step", "step": "0", "start_sample": 0, "due": 0}, "step must be"),
+        *(
+            ({"type": "step", "step": 0, "start_sample": 0, "due": 0, "live": live}, "live must be")
+            for live in (1.0, "1", True, 1 << 63, [])
+        ),
         ({"type": "phase", "name": "tls", "start": 2, "end": 1}, "end must be not before start"),
         ({"type": "flush", "lo": 1, "hi": 2, "response_id": 5}, "response_id must be a text"),
         ({"type": "call_ended", "at": None}, "at must be"),

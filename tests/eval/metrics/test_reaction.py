@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,24 @@ def test_an_anchor_that_was_never_heard_live_cannot_be_missed(new_call: Any) -> 
     talk(call, 2500, 15_000)
     barge_in(call, anchor=ONSET, live=None)
     assert reaction_of(call).fate is Fate.NEVER_STOPPED
+
+
+def test_many_events_look_the_journal_through_once(new_call: Any) -> None:
+    class Counted(tuple[Any, ...]):
+        n_times = 0
+
+        def __iter__(self) -> Any:
+            Counted.n_times += 1
+            return super().__iter__()
+
+    call = asked(new_call)
+    talk(call, 2500, 15_000)
+    for k in range(20):
+        call.say(3000 + 100 * k, 3050 + 100 * k, kind=BACKCHANNEL, anchor=ONSET, live=2500)
+    timeline = call.build()
+    view = CallView(replace(timeline, journal=Counted(timeline.journal)))
+    assert {event.reaction.fate for event in view.event_views} == {Fate.HELD}
+    assert Counted.n_times == 1
 
 
 # -- stops of a barge-in --------------------------------------------------------------------------
