@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from vakforge_eval.scoring.scores import CallScore, EventScore, ScoreSet, TurnScore
 
 __all__ = ["clustered"]
 
 _SYNTHETIC = "synthetic"
+
+Score = TypeVar("Score", TurnScore, CallScore, EventScore)
 
 
 def clustered(*sets: ScoreSet) -> tuple[ScoreSet, ...]:
@@ -32,12 +36,19 @@ def clustered(*sets: ScoreSet) -> tuple[ScoreSet, ...]:
             return f"speaker {score.speaker}"
         return score.conversation
 
+    def named(scores: Iterable[Score]) -> tuple[Score, ...]:
+        # Every table and chart asks anew: most often nothing is left to change.
+        return tuple(
+            score if score.cluster == (cluster := name(score)) else replace(score, cluster=cluster)
+            for score in scores
+        )
+
     return tuple(
         replace(
             scores,
-            turns=tuple(replace(t, cluster=name(t)) for t in scores.turns),
-            calls=tuple(replace(c, cluster=name(c)) for c in scores.calls),
-            events=tuple(replace(e, cluster=name(e)) for e in scores.events),
+            turns=named(scores.turns),
+            calls=named(scores.calls),
+            events=named(scores.events),
         )
         for scores in sets
     )

@@ -332,6 +332,13 @@ def test_both_systems_agree_on_what_a_cluster_is(new_call: Any) -> None:
     assert {t.cluster for t in a.turns} == {t.cluster for t in b.turns} == {"speaker ann"}
 
 
+def test_clusters_that_are_right_already_are_not_made_anew(new_call: Any) -> None:
+    scores = scored(new_call, [[400, 500], [410, None]])
+    (again,) = clustered(scores)
+    assert all(a is b for a, b in zip(again.turns, scores.turns, strict=True))
+    assert all(a is b for a, b in zip(again.calls, scores.calls, strict=True))
+
+
 def test_the_texts_of_two_responses_of_a_turn_are_two_sentences(new_call: Any) -> None:
     call = new_call()
     call.say(1000, 2000, reply_within_s=9)
