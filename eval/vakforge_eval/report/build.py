@@ -66,7 +66,7 @@ def make_report(
     ------
     CaptureError
         If a capture cannot be read, two of a side have the same call id (which would make them
-        one), or there are more than two systems.
+        one), or a side holds those of several systems.
     """
     tuned = [Capture.open(path) for path in captures]
     base = [Capture.open(path) for path in baseline]
@@ -75,6 +75,8 @@ def make_report(
         tuned = [c for c in tuned if c.header.get("system") != "base"]
         if not tuned:
             base, tuned = [], base
+    elif len(names := _names(base)) > 1:
+        raise CaptureError(f"the baseline is of several systems ({', '.join(names)}): name one's")
     name, base_name = _name(tuned), "base"
     if name == base_name and base:
         name = "tuned"
@@ -120,8 +122,12 @@ def _views(sides: dict[str, list[Capture]]) -> dict[tuple[str, str], tuple[CallV
     return calls
 
 
+def _names(captures: Sequence[Capture]) -> list[str]:
+    return sorted({str(c.header.get("system", "tuned")) for c in captures})
+
+
 def _name(captures: Sequence[Capture]) -> str:
-    names = sorted({str(c.header.get("system", "tuned")) for c in captures})
+    names = _names(captures)
     if len(names) > 1:
         raise CaptureError(
             f"captures of several systems ({', '.join(names)}): name one side with --baseline"

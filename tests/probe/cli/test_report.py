@@ -67,6 +67,15 @@ def test_base_and_tuned_are_told_apart_by_the_captures_or_by_option(cli: Any, re
         assert row["delta"] == pytest.approx(-0.4, abs=1e-6)
 
 
+def test_two_systems_are_not_taken_for_one_baseline(cli: Any, record: Any) -> None:
+    record("?reply_delay=0.9", system="base", folder="both")
+    record("", folder="both")
+    record("", folder="new")
+    said = cli("report", "new", "--baseline", "both")
+    assert said.code == 4
+    assert "the baseline is of several systems (base, tuned)" in said.err
+
+
 @pytest.mark.parametrize(
     ("query", "code", "why"),
     [
