@@ -80,6 +80,8 @@ def _words(listed: str) -> list[str]:
 
 
 def _as_list(data: object) -> object:
+    if not isinstance(data, str | list):
+        raise ValueError("must be one expectation or a list of them")
     return [data] if isinstance(data, str) else data
 
 

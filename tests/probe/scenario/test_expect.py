@@ -77,6 +77,13 @@ def test_one_text_is_a_list_of_one(compiled: Compile, written: str) -> None:
     assert [e.text for e in one.script.steps[1].expect] == ["hold"]
 
 
+@pytest.mark.parametrize("written", ["null", "5", "true", "{stop: 1}"])
+def test_neither_text_nor_list_is_refused_in_these_words(compiled: Compile, written: str) -> None:
+    barge_in = BARGE_IN.replace("stop within 0.7 s", written)
+    with pytest.raises(ConfigError, match="must be one expectation or a list of them"):
+        compiled(f"steps:\n{SAY}{barge_in}")
+
+
 def test_expectations_are_in_the_compiled_script_in_order(compiled: Compile) -> None:
     one = compiled(
         "steps:\n" + SAY + "  - barge_in: null\n    clip: en/booking_stop\n"
