@@ -7,6 +7,7 @@ from typing import Any
 
 from vakforge_eval.report import phrases
 from vakforge_eval.report.page import Block, Cell, Column, Note, Table
+from vakforge_eval.stats.reference import MIN_SAMPLE
 
 __all__ = ["claimed_block", "overlap_block"]
 
@@ -87,7 +88,7 @@ _LINES: tuple[tuple[str, str, Callable[[Row], Cell], str | None, str], ...] = (
     ),
     (
         "its place among people's calls",
-        "how many have an earlier median",
+        f"how many have an earlier median; of calls with {MIN_SAMPLE} offsets or more",
         lambda s: _rank_cell(s["fto"]["percentile"]),
         "floor_transfer_offset_median",
         "s",
