@@ -98,7 +98,9 @@ def _hear(timeline: CallTimeline, unechoed: Unechoed | None) -> Hearing:
     # A protocol that marks no responses tells no floor: its audio is speech.
     is_told = timeline.capabilities.response_ids
     outside = [(i.rate_hz, i.pcm()) for i in islands if is_told and i.response_id is None]
-    floor = _floor(outside, noise_floor)
+    # Where a target names no response at all, what lies outside of any is its speech as well.
+    is_named = any(message.response_id is not None for message in timeline.audio)
+    floor = _floor(outside, noise_floor if is_named else stream_floor)
     return _heard(timeline, floor, placed, islands, Fifo.text, unechoed)
 
 

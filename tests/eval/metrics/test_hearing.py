@@ -127,6 +127,17 @@ def test_comfort_noise_of_a_continuous_stream_is_not_speech(new_call: Any) -> No
     assert heard(call, hearing) == near((1500, 2300))
 
 
+def test_where_no_response_is_ever_named_loud_speech_is_no_noise(new_call: Any) -> None:
+    call = new_call()
+    assert call.build().capabilities.response_ids
+    # The pauses between the words are the floor.
+    words = [call.noise(1000, -10), call.hush(500)] * 3
+    call.reply(0, *words, response_id=None)
+    found = hear(call.build())
+    assert found.floor_dbfs is None
+    assert heard(call, found) == near((0, 1000), (1500, 2500), (3000, 4000))
+
+
 def test_a_steady_roar_of_the_agent_is_reported_as_such(new_call: Any) -> None:
     call = new_call(continuous_stream=True)
     call.reply(0, call.noise(4000, -30), response_id=None)
