@@ -30,7 +30,9 @@ def record(folder: Path, suite: str = "latency", number: int = 0) -> Path:
         clips = data_root() / "clips"
         async with await serve(Behaviour(), "127.0.0.1", 0, None, clips) as agent:
             systems = [
-                System(name, Target(url=f"{agent.url}?reply_delay={delay}&reply_length=5", label=name))
+                System(
+                    name, Target(url=f"{agent.url}?reply_delay={delay}&reply_length=5", label=name)
+                )
                 for name, delay in (("base", 0.9), ("tuned", 0.4))
             ]
             chosen = load_suite(suite).scenarios[number : number + 1]
