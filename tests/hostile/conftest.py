@@ -52,7 +52,7 @@ _GOOD = "healthy beside"
 
 
 def noise(n: int, seed: int = 1, level: int = 8_000) -> bytes:
-    """16-bit PCM with a hard edge at both ends and no sample at zero; the user's voice is seed 0."""
+    """16-bit PCM with hard edges and no sample at zero; the user's voice is seed 0."""
     rng = np.random.default_rng(seed)
     pcm = rng.integers(level // 2, level, n) * rng.choice((-1, 1), n)
     return bytes(pcm.astype("<i2").tobytes())

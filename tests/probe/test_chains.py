@@ -18,6 +18,9 @@ from vakforge_eval.timeline.call import Utterance
 from vakforge_probe.call import Call, CallOutcome
 from vakforge_probe.scenario.clips import data_root
 
+# It runs code that others cover through whole calls, in which measuring that doubles the time.
+pytestmark = pytest.mark.no_cover
+
 MS = 1_000_000
 QUESTION = "en/order_delivery_date"
 STOP = "en/booking_stop"

@@ -22,6 +22,9 @@ import pytest
 from vakforge_eval.timeline.values import Censored, Flag, Measured, Reason, Undefined
 from vakforge_probe.calibrate import Duplex, Row, Verdict, compare_duplex
 
+# It runs code that others cover through whole calls, in which measuring that doubles the time.
+pytestmark = pytest.mark.no_cover
+
 N_EVENTS = int(os.environ.get("VAKFORGE_PROBE_EVENTS", "0"))
 """Events of each class; 0: one pass."""
 

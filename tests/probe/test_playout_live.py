@@ -28,6 +28,9 @@ from vakforge_eval.timeline.records import RECORD_DTYPE
 from vakforge_eval.timeline.script import Language, Script
 from vakforge_probe.ear import Ear, HeardEdge
 
+# It runs code that others cover through whole calls, in which measuring that doubles the time.
+pytestmark = pytest.mark.no_cover
+
 RATE = 24_000
 Pcm = npt.NDArray[np.int16]
 
