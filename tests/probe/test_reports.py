@@ -20,6 +20,9 @@ from vakforge_probe.scenario.clips import data_root
 from vakforge_probe.scenario.loader import load_suite
 from vakforge_probe.target import Target
 
+# It runs code that others cover through whole calls, in which measuring that doubles the time.
+pytestmark = pytest.mark.no_cover
+
 FILES = ("report.json", "report.md", "report.html")
 
 

@@ -149,4 +149,5 @@ def _place(items: list[Segment] | list[AgentAudio], item: object) -> int:
 
 def _first(signs: Iterator[Instant], since: int, until: int) -> Instant | None:
     inside = (at for at in signs if at.hi >= since and at.at <= until)
-    return min(inside, key=lambda at: at.at, default=None)
+    # Messages of one read share their stamp; what came before the last one is less well known.
+    return min(inside, key=lambda at: (at.at, at.lo), default=None)

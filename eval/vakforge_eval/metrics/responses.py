@@ -51,7 +51,8 @@ class Response:
 
     def cancel(self, at: Instant) -> None:
         """Note evidence of a cut; the earliest stands."""
-        if self.cancelled is None or at.at < self.cancelled.at:
+        # Messages of one read share their stamp; what came before the last one is less well known.
+        if self.cancelled is None or (at.at, at.lo) < (self.cancelled.at, self.cancelled.lo):
             self.cancelled = at
 
 

@@ -16,7 +16,9 @@ from vakforge_eval.metrics.bargein import (
 )
 from vakforge_eval.metrics.reaction import Fate
 from vakforge_eval.metrics.view import CallView, TurnView
+from vakforge_eval.timeline.call import Flush
 from vakforge_eval.timeline.events import Interrupt, ResponseEnded
+from vakforge_eval.timeline.instant import NS_PER_MS
 from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Censored, Flag, Measured, Rate, Reason, Undefined
 
@@ -266,3 +268,16 @@ def test_the_error_of_the_flush_is_the_error_of_the_stop(new_call: Any) -> None:
 def replace_at(call: Any, ms: float, width_ms: float) -> Any:
     call.flush(ms)
     return replace(call.flushes.pop(), at=call.at(ms, width_ms))
+
+
+def test_of_messages_that_share_a_stamp_the_first_one_counts_with_its_own_error(
+    new_call: Any,
+) -> None:
+    call = barged(new_call)
+    told = call.at(4300)
+    call.flushes.append(Flush(replace(told, lo=told.lo - NS_PER_MS // 2), "r1"))
+    call.event(ResponseEnded(at=told, response_id="r1", status="cancelled"))
+    reaction = stop_reaction(turn_of(call))
+    assert isinstance(reaction, Measured)
+    assert reaction.value == pytest.approx(0.3, abs=1e-6)
+    assert reaction.u[0] >= 0.0005

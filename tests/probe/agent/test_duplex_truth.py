@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+# It runs code that others cover through whole calls, in which measuring that doubles the time.
+pytestmark = pytest.mark.no_cover
+
 MS = 1_000_000
 S = 1_000_000_000
 Converse = Callable[..., Any]
