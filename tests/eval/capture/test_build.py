@@ -350,7 +350,7 @@ def test_torn_call_ends_with_the_last_stamp(tmp_path: Path) -> None:
         ({"type": "step", "step": "0", "start_sample": 0, "due": 0}, "step must be"),
         *(
             ({"type": "step", "step": 0, "start_sample": 0, "due": 0, "live": live}, "live must be")
-            for live in (1.0, "1", True, 1 << 63, [])
+            for live in (1.0, "1", True, 1 << 63, list[int]())
         ),
         ({"type": "phase", "name": "tls", "start": 2, "end": 1}, "end must be not before start"),
         ({"type": "flush", "lo": 1, "hi": 2, "response_id": 5}, "response_id must be a text"),
