@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import hashlib
 import ipaddress
+import os
 import shutil
 import socket
 import ssl
@@ -19,6 +20,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Before numpy is there: threads of the workers' linear algebra would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes tells of the machine, not of the code.
 settings.register_profile(
