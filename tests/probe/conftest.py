@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -20,13 +20,15 @@ from vakforge_eval.timeline.call import CallTimeline
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.server import serve as serve_agent
 from vakforge_probe.calibrate import Truth, labelled, read_truth
-from vakforge_probe.call import CallOutcome, CallPlan
+from vakforge_probe.call import Call, CallOutcome, CallPlan
 from vakforge_probe.campaign import System, plan_campaign, run_campaign
 from vakforge_probe.limits import Limits
 from vakforge_probe.net.virtual import VirtualLoop, run
 from vakforge_probe.scenario.clips import data_root
 from vakforge_probe.scenario.loader import load_suite
 from vakforge_probe.target import Target
+
+Play = Callable[[str], Coroutine[Any, Any, CallOutcome]]
 
 T = TypeVar("T")
 
@@ -107,6 +109,19 @@ def plan(tmp_path: Path, write_suite: Callable[..., Path]) -> Callable[..., Call
             folder=tmp_path / "calls",
             limits=limits,
         )[0]
+
+    return make
+
+
+@pytest.fixture
+def playing(plan: Any) -> Callable[..., Play]:
+    """Return a maker of plays: ``playing(scenario)(url)`` runs the call."""
+
+    def make(scenario: dict[str, Any], **facts: Any) -> Play:
+        async def play(url: str) -> CallOutcome:
+            return await Call(plan(url, scenario, **facts)).run()
+
+        return play
 
     return make
 

@@ -31,21 +31,6 @@ MS = 1_000_000
 S = 1_000_000_000
 QUESTION = "en/order_delivery_date"
 
-Play = Callable[[str], Coroutine[Any, Any, CallOutcome]]
-
-
-@pytest.fixture
-def playing(plan: Any) -> Callable[..., Play]:
-    """Return a maker of plays: ``playing(scenario)(url)`` runs the call."""
-
-    def make(scenario: dict[str, Any], **facts: Any) -> Play:
-        async def play(url: str) -> CallOutcome:
-            return await Call(plan(url, scenario, **facts)).run()
-
-        return play
-
-    return make
-
 
 def user_audio(capture: Capture) -> Any:
     frames = capture.frames

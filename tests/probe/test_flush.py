@@ -15,26 +15,11 @@ from vakforge_eval.metrics.view import CallView
 from vakforge_eval.timeline.instant import NS_PER_MS as MS
 from vakforge_eval.timeline.records import Direction, Kind
 from vakforge_eval.timeline.values import Flag
-from vakforge_probe.call import Call, CallOutcome
 
 QUESTION = "en/order_delivery_date"
 WAITS = {"id": "waits", "steps": [{"hang_up": None, "at": "3 s"}]}
 
-Play = Callable[[str], Coroutine[Any, Any, CallOutcome]]
 Script = Callable[[Any], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture
-def playing(plan: Any) -> Callable[..., Play]:
-    """Return a maker of plays: ``playing(scenario)(url)`` runs the call."""
-
-    def make(scenario: dict[str, Any], **facts: Any) -> Play:
-        async def play(url: str) -> CallOutcome:
-            return await Call(plan(url, scenario, **facts)).run()
-
-        return play
-
-    return make
 
 
 async def frames(peer: Any, n: int) -> None:
