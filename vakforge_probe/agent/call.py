@@ -47,6 +47,10 @@ class Link(Protocol):
         """Write one message at once; nothing when the peer is gone."""
         ...
 
+    def n_unsent(self) -> int:
+        """Return how many bytes of what was written have not left this machine's socket."""
+        ...
+
     def close_now(self) -> None:
         """Close properly."""
         ...
@@ -140,6 +144,7 @@ class AgentCall:
             world.alarm,
             world.now_ns,
             link.send_now,
+            link.n_unsent,
             jitter_ns=round(behaviour.jitter_ms * 1_000_000),
             seed=behaviour.seed,
         )

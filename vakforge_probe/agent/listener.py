@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +15,7 @@ from websockets.frames import DATA_OPCODES, CloseCode, Frame
 from websockets.protocol import Event, State
 
 from vakforge_eval.timeline.instant import Instant
-from vakforge_probe.net.clock import now_ns_of
+from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.frames import MessageParts
 from vakforge_probe.net.framewatch import FrameWatch
 from vakforge_probe.net.stamps import ReadStamp, read_of
@@ -22,6 +24,8 @@ __all__ = ["AgentConnection"]
 
 Sink = Callable[[str | bytes, Instant], None]
 _END_OF_HEAD = b"\r\n\r\n"
+_SIOCOUTQNSD = 0x894B
+"""linux/sockios.h; Python has no name for it."""
 
 
 class AgentConnection(ServerConnection):
@@ -88,6 +92,16 @@ class AgentConnection(ServerConnection):
             self.protocol.send_text(text.encode("utf-8"))
             self.send_data()
 
+    def n_unsent(self) -> int:
+        """Return how many written bytes wait, because the client does not read fast enough.
+
+        On virtual time nothing waits: no clock runs until all that was written has arrived.
+        """
+        if is_virtual(self.loop):
+            return 0
+        under = self.transport.get_extra_info("socket")
+        return self.transport.get_write_buffer_size() + _n_not_sent(under.fileno())
+
     def close_now(self) -> None:
         """Begin the closing handshake."""
         if self.protocol.state is State.OPEN:
@@ -100,3 +114,10 @@ class AgentConnection(ServerConnection):
         under = self.transport.get_extra_info("socket")
         under.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
+
+
+def _n_not_sent(fd: int) -> int:
+    """Return how many bytes the kernel holds because the peer has no room; 0 where untold."""
+    if fd < 0 or not sys.platform.startswith("linux"):
+        return 0
+    return int.from_bytes(fcntl.ioctl(fd, _SIOCOUTQNSD, bytes(4)), sys.byteorder)

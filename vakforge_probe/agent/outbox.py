@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vakforge_eval.timeline.instant import Instant
+from vakforge_probe.agent.backlog import Backlog
 from vakforge_probe.net.alarm import Alarm, Handle
 
 __all__ = ["Letter", "Outbox", "Posted"]
@@ -25,8 +26,8 @@ class Letter:
     """What to send at one moment.
 
     `write` gives the messages when the moment has come; `tag` names what can be dropped together;
-    `on_posted` is told of each message's real sending; a letter with `stall_ns` first holds the
-    line for so long.
+    `on_posted` is told of each message's real sending, once it has left; a letter with `stall_ns`
+    first holds the line for so long.
     """
 
     write: Callable[[], list[str]]
@@ -37,22 +38,13 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """One message that was sent: when it should have been, and between which two clock reads."""
+    """One message that was sent: when it left, and how late it was handed over to the line (ns).
 
-    intended: int
-    before: int
-    after: int
-    n_bytes: int
+    A client on this machine cannot have it before `at`, nor, if it reads, much later.
+    """
 
-    @property
-    def at(self) -> Instant:
-        """The sending as an instant; a client on this machine cannot have it earlier."""
-        return Instant.sending(self.before, self.after)
-
-    @property
-    def late_ns(self) -> int:
-        """How late the agent was against its own plan."""
-        return self.before - self.intended
+    at: Instant
+    late_ns: int
 
 
 class Outbox:
@@ -62,6 +54,8 @@ class Outbox:
     ----------
     send
         Writes one message at once.
+    n_unsent
+        Returns how many bytes of what was written have not left.
     jitter_ns
         Each letter is late on the line by 0 to this.
     """
@@ -71,11 +65,13 @@ class Outbox:
         alarm: Alarm,
         now_ns: Callable[[], int],
         send: Callable[[str], None],
+        n_unsent: Callable[[], int],
         *,
         jitter_ns: int = 0,
         seed: int = 0,
     ) -> None:
         self._alarm, self._now_ns, self._send = alarm, now_ns, send
+        self._backlog = Backlog(alarm, now_ns, n_unsent)
         self._jitter_ns = jitter_ns
         self._random = random.Random(f"jitter {seed}")
         self._order = itertools.count()
@@ -128,6 +124,7 @@ class Outbox:
         self._is_closed = True
         self._plan.clear()
         self._line.clear()
+        self._backlog.close()
         if self._armed is not None:
             self._armed[1].cancel()
             self._armed = None
@@ -168,9 +165,8 @@ class Outbox:
             intended = max(intended, self._free_at)
             before = self._now_ns()
             self._send(message)
-            after = self._now_ns()
-            if letter.on_posted is not None:
-                letter.on_posted(Posted(intended, before, after, len(message)))
+            at, told = Instant.sending(before, self._now_ns()), letter.on_posted
+            self._backlog.add(len(message), at, _teller(told, before - intended))
             self._free_at = self._now_ns()
 
     def _arm(self) -> None:
@@ -189,3 +185,11 @@ class Outbox:
     def _ring(self) -> None:
         self._armed = None
         self.run()
+
+
+def _teller(told: Callable[[Posted], None] | None, late_ns: int) -> Callable[[Instant], None]:
+    def tell(at: Instant) -> None:
+        if told is not None:
+            told(Posted(at, late_ns))
+
+    return tell

@@ -175,7 +175,7 @@ class FakeAlarm:
 
 def outbox(**knobs: Any) -> tuple[Outbox, FakeAlarm, list[tuple[int, str]]]:
     alarm, out = FakeAlarm(), list[tuple[int, str]]()
-    box = Outbox(alarm, lambda: alarm.now, lambda m: out.append((alarm.now, m)), **knobs)  # type: ignore[arg-type]
+    box = Outbox(alarm, lambda: alarm.now, lambda m: out.append((alarm.now, m)), lambda: 0, **knobs)  # type: ignore[arg-type]
     return box, alarm, out
 
 
