@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import struct
-import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,13 +17,12 @@ from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.frames import MessageParts
 from vakforge_probe.net.framewatch import FrameWatch
 from vakforge_probe.net.stamps import ReadStamp, read_of
+from vakforge_probe.net.tcpinfo import tcp_info
 
 __all__ = ["AgentConnection"]
 
 Sink = Callable[[str | bytes, Instant], None]
 _END_OF_HEAD = b"\r\n\r\n"
-_SIOCOUTQNSD = 0x894B
-"""linux/sockios.h; Python has no name for it."""
 
 
 class AgentConnection(ServerConnection):
@@ -99,8 +96,9 @@ class AgentConnection(ServerConnection):
         """
         if is_virtual(self.loop):
             return 0
-        under = self.transport.get_extra_info("socket")
-        return self.transport.get_write_buffer_size() + _n_not_sent(under.fileno())
+        info = tcp_info(self.transport.get_extra_info("socket"))
+        in_kernel = 0 if info is None else info.bytes_unsent
+        return self.transport.get_write_buffer_size() + in_kernel
 
     def close_now(self) -> None:
         """Begin the closing handshake."""
@@ -114,10 +112,3 @@ class AgentConnection(ServerConnection):
         under = self.transport.get_extra_info("socket")
         under.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
-
-
-def _n_not_sent(fd: int) -> int:
-    """Return how many bytes the kernel holds because the peer has no room; 0 where untold."""
-    if fd < 0 or not sys.platform.startswith("linux"):
-        return 0
-    return int.from_bytes(fcntl.ioctl(fd, _SIOCOUTQNSD, bytes(4)), sys.byteorder)

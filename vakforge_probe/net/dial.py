@@ -20,6 +20,11 @@ __all__ = ["Address", "connect", "reason_of", "resolve", "within"]
 
 T = TypeVar("T")
 
+_ROOM_BYTES = 4 * 1024 * 1024
+"""What may wait to be read: a minute of audio at once. Where it is full the target must wait, and
+what it sends then is stamped late by the probe's own doing. Systems grant less where they are set
+to; 400 kB are usual."""
+
 Address = tuple[int, Any]
 """Address family and socket address."""
 
@@ -131,6 +136,8 @@ async def _connect_one(family: int, address: Any) -> StampedSocket:
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Before connecting, or the peer is never told of so much room.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM_BYTES)
         await asyncio.get_running_loop().sock_connect(sock, address)
     except BaseException:
         sock.close()
