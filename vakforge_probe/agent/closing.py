@@ -12,9 +12,9 @@ from typing import Any
 
 from vakforge_eval.timeline.instant import Instant, ns_to_s
 from vakforge_probe.agent.ears import Utterance
-from vakforge_probe.agent.heard import Heard
+from vakforge_probe.agent.heard import Span
 from vakforge_probe.agent.marks import Account, Mark
-from vakforge_probe.agent.overlaps import Reaction, Track, shared_time
+from vakforge_probe.agent.overlaps import Reaction, Shared, Track, shared_time
 from vakforge_probe.agent.tape import Tape
 
 __all__ = ["Closing", "Turn", "models"]
@@ -64,7 +64,7 @@ class Closing:
         _, estimate, _ = tracks
         yield from self._heard(estimate)
         if self._tape.started is not None:
-            yield self._shared(estimate.heard)
+            yield self._shared(tracks)
 
     def _reactions(self, utterance: Utterance, tracks: list[Track]) -> list[Reaction]:
         onset, _ = self._tape.spoken_start(utterance.start)
@@ -145,16 +145,17 @@ class Closing:
                 "is_open": voice.is_open,
             }
 
-    def _shared(self, heard: Heard) -> dict[str, Any]:
+    def _shared(self, tracks: list[Track]) -> dict[str, Any]:
         """Return for how long both talked at once; what has no words is no talk."""
         theirs = [
-            (self._tape.spoken_start(a)[0].at, self._tape.spoken_end(b)[0].at)
+            (self._tape.spoken_start(a)[0], self._tape.spoken_end(b)[0])
             for u in self.utterances
             if u.clip is None or u.clip.text
             for a, b in u.spans
             if a < min(b, self._tape.length)
         ]
-        shared = shared_time(heard.sounds, theirs)
+        early, estimate, late = (track.heard.sounds for track in tracks)
+        shared = shared_time(estimate, [(a.at, b.at) for a, b in theirs])
         begin = self._tape.spoken_start(0)[0]
         end = self._tape.spoken_end(self._tape.length)[0]
         return {
@@ -163,11 +164,29 @@ class Closing:
             "agent_overlap_s": ns_to_s(shared.by_agent),
             "speech_s": ns_to_s(shared.any),
             "total_s": ns_to_s(end.at - begin.at),
-            # A place in a stream is rounded to 1 ns on either side.
-            "error_s": ns_to_s(shared.n_edges * (self._widest() + 1)),
+            "error_s": ns_to_s(self._overlap_error(shared, early, late, theirs)),
             "begin": [begin.lo, begin.hi],
             "end": [end.lo, end.hi],
         }
+
+    def _overlap_error(
+        self,
+        shared: Shared,
+        early: list[Span],
+        late: list[Span],
+        theirs: list[tuple[Instant, Instant]],
+    ) -> int:
+        """Return how far the overlap may be from `shared` (ns), by the errors of its own edges."""
+        if len(early) != len(late):
+            return shared.n_edges * (self._widest() + 1)
+        pairs = list(zip(early, late, strict=True))
+        least = shared_time(
+            [(b[0], max(b[0], a[1])) for a, b in pairs],
+            [(a.hi, max(a.hi, b.lo)) for a, b in theirs],
+        )
+        most = shared_time([(a[0], b[1]) for a, b in pairs], [(a.lo, b.hi) for a, b in theirs])
+        # A place in a stream is rounded to 1 ns on either side.
+        return max(most.both - shared.both, shared.both - least.both) + shared.n_edges
 
     def _widest(self) -> int:
         """Return how badly, at worst, the moment of a message or a frame is known (ns)."""
