@@ -199,7 +199,9 @@ def bars_of(kind: str, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list
     """Return the bars of a class of conditions, each with what was reached."""
     each = list(_by_metric(rows).values())
     covered = summarize(rows).covered.value
-    bars = [Bar("truth inside the interval", "all", covered, covered == 1.0)]
+    bars = []
+    if covered is not None:
+        bars.append(Bar("truth inside the interval", "all", covered, covered == 1.0))
     if kind == CLEAN:
         bars += [
             at_most("median error", 1, (s.error_p50 for s in each)),
@@ -258,6 +260,7 @@ def document(bench: Bench, truth: Path) -> dict[str, Any]:
         **host_of(bench),
         "events": len(found.verdicts),
         "events_valid": n_valid,
+        "events_void": sum(verdict.is_void for verdict in found.verdicts),
         "interruptions_excluded": excluded(found.rows, "stop_heard"),
         "bars": [asdict(bar) for bar in bars],
         "classes": classes,
@@ -314,7 +317,8 @@ def markdown(doc: dict[str, Any]) -> str:
         host_line(doc),
         "",
         f"{doc['calls']} calls, {doc['concurrent_calls']} at a time in one process, the agent in "
-        f"another; {doc['events_valid']} of {doc['events']} events count. Interruptions: "
+        f"another; {doc['events_valid']} of {doc['events']} events count, {doc['events_void']} are "
+        f"void since the probe heard what they hung on elsewhere afterwards. Interruptions: "
         f"{excluded_line(doc['interruptions_excluded'])}",
         "",
         *bars_table(doc),

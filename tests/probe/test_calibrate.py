@@ -182,12 +182,14 @@ def test_a_line_is_as_late_as_its_latest_mark_or_as_it_is_wide(tmp_path: Path) -
     ],
 )
 def test_an_alarm_is_a_stop_that_was_none(truth_: str | None, found: str, alarm: bool) -> None:
-    verdict = Verdict("c", "a", 1, StepKind.SHAM, truth_, found, is_flagged=False, counts=True)
+    verdict = Verdict(
+        "c", "a", 1, StepKind.SHAM, truth_, found, is_flagged=False, is_void=False, counts=True
+    )
     assert verdict.is_alarm is alarm
     assert verdict.is_right is (truth_ == found)
 
 
-@pytest.mark.parametrize(("bound", "covered"), [(0.9, True), (1.0005, True), (1.1, False)])
+@pytest.mark.parametrize(("bound", "covered"), [(0.9, True), (1.0, True), (1.0001, False)])
 def test_a_bound_beyond_the_agents_own_end_is_no_truth(bound: float, covered: bool) -> None:
     assert row(None, Censored(bound), natural_end=truth(1.0)).covered is covered
 

@@ -52,6 +52,8 @@ class Verdict:
         A `Fate` by its name.
     is_flagged
         Whether the probe says that the caller's echo may be at the edge.
+    is_void
+        Whether the probe says that its own step missed what it hung on, so that it shows nothing.
     counts
         Whether neither side spoilt it; an agent's word is enough here, however late it was.
     """
@@ -63,6 +65,7 @@ class Verdict:
     truth: str | None
     found: str
     is_flagged: bool
+    is_void: bool
     counts: bool
 
     @property
@@ -223,6 +226,7 @@ class _Call:
         known: EventLine | None,
     ) -> Verdict:
         is_known = known is not None or utterance.kind is StepKind.SHAM
+        is_void = reaction.fate is Fate.ANCHOR_MISSED
         return Verdict(
             condition=self._timeline.system,
             call=self._timeline.call_id,
@@ -231,7 +235,8 @@ class _Call:
             truth=None if truth is None else str(truth),
             found=str(reaction.fate),
             is_flagged=Flag.ECHO in view.flags,
-            counts=is_known and truth is not None and _is_valid(view.flags),
+            is_void=is_void,
+            counts=is_known and truth is not None and not is_void and _is_valid(view.flags),
         )
 
     def _overlaps(self) -> Iterator[Row]:

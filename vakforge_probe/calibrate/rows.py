@@ -17,8 +17,6 @@ __all__ = ["AGENT_LATE_NS", "Row", "Summary", "summarize"]
 AGENT_LATE_NS = 2_000_000
 """An agent that sent a message of interest later than this, or cannot tell better when it did, is
 no witness of that turn."""
-BOUND_S = 0.001
-"""A bound has no interval of its own, and an edge found in sound is no better than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class Row:
                 return found.lo <= self.truth.hi and self.truth.lo <= found.hi
             case Censored(bound):
                 latest = self.truth or self.natural_end
-                return latest is None or latest.hi >= bound - BOUND_S
+                return latest is None or latest.hi >= bound
             case _:
                 return None
 

@@ -61,7 +61,8 @@ def _censored(view: TurnView, reaction: Reaction) -> MetricValue:
     is_over = reaction.fate is not Fate.NEVER_STOPPED
     if is_over and last is not None and last.end_fault is not None:
         return Undefined(last.end_fault)
-    start = view.turn.start.at
+    # A bound has no error of its own: so long, at least, it surely had not stopped.
+    start = view.turn.start.hi
     return Censored(ns_to_s(max(0, (reaction.until or start) - start)))
 
 
@@ -85,7 +86,8 @@ def stop_heard(view: TurnView) -> MetricValue:
     MetricValue
         Censored where the reply came to its own end (there), where the agent never stopped (at the
         budget, the user's next turn or the end of watching) and where watching ended before the
-        silence was confirmed (at the silence). A protocol that does not tell the end of a response
+        silence was confirmed (at the silence); where an error hangs on it, at the earliest that it
+        can have been. A protocol that does not tell the end of a response
         cannot show that an end was the reply's own. Undefined: not_applicable if the turn is no
         barge-in, half_duplex, not_observable where the caller itself stops the agent
         (push-to-talk), agent_silent and anchor_missed if it was void, indeterminate if it may have

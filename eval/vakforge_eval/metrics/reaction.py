@@ -292,7 +292,7 @@ class _Scene:
             return self._ended(stretch)
         if quiet_from + CONFIRM_NS <= self._watched_until:
             return stopped
-        return self._found(Fate.UNCONFIRMED, stretch, until=silence.when.at)
+        return self._found(Fate.UNCONFIRMED, stretch, until=_bounds(silence).lo)
 
     def hold(self) -> Reaction:
         """Return what a disturbance that should not stop the agent led to."""
@@ -339,7 +339,7 @@ class _Scene:
             return self._found(Fate.RESTARTED, stretch, evidence=evidence)
         if evidence is not None or quiet_from + RESUME_NS <= self._watched_until:
             return self._found(Fate.STOPPED, stretch, evidence=evidence)
-        return self._found(Fate.UNCONFIRMED, stretch, until=silence.when.at)
+        return self._found(Fate.UNCONFIRMED, stretch, until=_bounds(silence).lo)
 
     def _is_new_response(self, stretch: Stretch, *, is_new: bool) -> bool:
         """Whether another response began before the user took the floor again."""
@@ -367,7 +367,7 @@ class _Scene:
         return max([silence, *waits])
 
     def _ended(self, stretch: Stretch) -> Reaction:
-        return self._found(Fate.ENDED, stretch, until=stretch.segment.end.when.at)
+        return self._found(Fate.ENDED, stretch, until=_bounds(stretch.segment.end).lo)
 
     def _never_stopped(self, stretch: Stretch, budget: int) -> Reaction:
         """Return what is known of an agent that was heard to the last, told to stop or not."""
