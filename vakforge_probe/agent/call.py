@@ -16,20 +16,22 @@ from vakforge_probe.agent.dialogue import Dialogue
 from vakforge_probe.agent.ears import Ears, Utterance
 from vakforge_probe.agent.faults import FAULTS
 from vakforge_probe.agent.floor import Floor, Parts
-from vakforge_probe.agent.matching import ClipIndex
+from vakforge_probe.agent.matching import ClipBook
 from vakforge_probe.agent.outbox import Outbox
 from vakforge_probe.agent.speaker import make_speaker
 from vakforge_probe.agent.truth import Ledger
 from vakforge_probe.net.alarm import Alarm
-from vakforge_probe.protocol.openai_server import (
+from vakforge_probe.protocol.base import Wire
+from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
+from vakforge_probe.protocol.server import (
     AudioAppended,
     AudioCleared,
     AudioCommitted,
     CancelRequested,
     ClientEvent,
-    OpenAIRealtimeServer,
+    HungUp,
     ResponseRequested,
-    ServerOptions,
+    ServerCodec,
     SessionUpdated,
     ToolOutput,
     TruncateRequested,
@@ -43,7 +45,7 @@ N_LATEST = 100
 class Link(Protocol):
     """The connection as a call sees it."""
 
-    def send_now(self, text: str) -> None:
+    def send_now(self, message: Wire) -> None:
         """Write one message at once; nothing when the peer is gone."""
         ...
 
@@ -65,7 +67,7 @@ class World:
     """What all calls of a process share."""
 
     store: ClipStore
-    index: ClipIndex
+    callers: ClipBook
     alarm: Alarm
     now_ns: Callable[[], int]
 
@@ -77,16 +79,21 @@ class _Stage:
         self,
         world: World,
         behaviour: Behaviour,
-        server: OpenAIRealtimeServer,
+        server: ServerCodec,
         outbox: Outbox,
         note: Callable[[dict[str, Any]], None],
     ) -> None:
         server.is_format_fixed = True
         rate = server.output_format[1]
-        index = world.index if server.input_format[0] == "pcm_s16le" else ClipIndex(())
-        self.ears = Ears(behaviour, index, server.input_format[1])
-        is_live = behaviour.playout == "live"
-        self.ledger = Ledger(self.ears.tape, rate, note, is_live=is_live)
+        codec, heard_hz = server.input_format
+        self.ears = Ears(behaviour, world.callers.index(codec, heard_hz), heard_hz)
+        self.ledger = Ledger(
+            self.ears.tape,
+            rate,
+            note,
+            is_live=behaviour.playout == "live",
+            names_responses=server.names_responses,
+        )
         self.speaker = make_speaker(
             behaviour, server, outbox, self.ledger, self.ears.tape, world.now_ns
         )
@@ -114,8 +121,8 @@ class AgentCall:
     ----------
     note
         Takes each object of the truth log.
-    tag
-        The connection's id, part of every identifier on the wire.
+    server
+        Speaks the protocol that the client asked for.
     """
 
     def __init__(
@@ -124,22 +131,10 @@ class AgentCall:
         behaviour: Behaviour,
         link: Link,
         note: Callable[[dict[str, Any]], None],
-        *,
-        tag: str,
-        is_beta_client: bool = False,
-        model: str = "reference",
+        server: ServerCodec,
     ) -> None:
         self._world, self._knobs, self._link, self._note = world, behaviour, link, note
-        options = ServerOptions(
-            dialect=behaviour.dialect,
-            accepts_manual=behaviour.manual,
-            interrupt_response=behaviour.interrupt_response,
-            has_transcription=behaviour.transcript,
-            silence_ms=round(behaviour.silence * 1000),
-        )
-        self._server = OpenAIRealtimeServer(
-            options, is_beta_client=is_beta_client, model=model, tag=tag
-        )
+        self._server = server
         self._outbox = Outbox(
             world.alarm,
             world.now_ns,
@@ -160,7 +155,7 @@ class AgentCall:
         if not self._knobs.mute:
             self._outbox.say(self._server.created())
 
-    def on_message(self, data: str | bytes, arrival: Instant) -> None:
+    def on_message(self, data: Wire, arrival: Instant) -> None:
         """Take one message of the client."""
         if self._is_closed:
             return
@@ -192,6 +187,8 @@ class AgentCall:
                 self._settled().floor.respond()
             case CancelRequested(response_id):
                 self._settled().floor.cancel(response_id)
+            case HungUp():
+                self._link.close_now()
 
     def _settled(self) -> _Stage:
         if self._stage is None:
@@ -225,7 +222,7 @@ class AgentCall:
     def _decoded(self, data: bytes) -> Pcm:
         codec = self._server.input_format[0]
         if codec != "pcm_s16le":
-            return g711.decode(data, codec)
+            return g711.hear(data, codec)
         data = self._odd + data
         whole = len(data) // 2 * 2
         self._odd = data[whole:]
@@ -257,7 +254,7 @@ class AgentCall:
         self._note({"type": "fault", "name": name, "at": self._world.now_ns()})
         if name == "odd_audio":
             self._settled().floor.make_next_odd()
-        else:
+        elif isinstance(self._server, OpenAIRealtimeServer):
             self._outbox.say(FAULTS[name](self._server))
 
     def closed(self) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
+import soxr
 
+from vakforge_probe.agent import g711
 from vakforge_probe.errors import ConfigError
 
 __all__ = ["NOISE_GROUP", "RATE_HZ", "Clip", "ClipStore"]
@@ -28,7 +30,7 @@ Pcm = npt.NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clip:
-    """One clip: mono 16-bit at 24 kHz; `voiced` spans are [start, end) in samples."""
+    """One clip: mono 16-bit, as read at 24 kHz; `voiced` spans are [start, end) in samples."""
 
     id: str
     text: str
@@ -40,10 +42,26 @@ class Clip:
         """First part of the id."""
         return self.id.partition("/")[0]
 
+    def coded(self, codec: str, rate_hz: int) -> Clip:
+        """Return the clip as it is after it was resampled off line, coded and decoded."""
+        pcm, spans = self.pcm, self.voiced
+        if rate_hz != RATE_HZ:
+            n = _scaled(len(pcm), rate_hz)
+            pcm = soxr.resample(pcm, RATE_HZ, rate_hz, quality="VHQ")[:n]
+            pcm = np.pad(pcm, (0, n - len(pcm)))
+            spans = tuple((_scaled(a, rate_hz), _scaled(b, rate_hz)) for a, b in spans)
+        if codec in g711.CODECS:
+            pcm = g711.hear(g711.encode(pcm, codec), codec)
+        return replace(self, pcm=pcm, voiced=spans)
+
     @property
     def n_words(self) -> int:
         """Words in the text."""
         return len(self.text.split())
+
+
+def _scaled(position: int, rate_hz: int) -> int:
+    return (2 * position * rate_hz + RATE_HZ) // (2 * RATE_HZ)
 
 
 class ClipStore:

@@ -22,7 +22,7 @@ from vakforge_probe.agent.outbox import Outbox, Posted
 from vakforge_probe.agent.speaker import Reply, Speaker
 from vakforge_probe.agent.truth import Ledger
 from vakforge_probe.agent.voice import compose
-from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
+from vakforge_probe.protocol.server import ServerCodec
 
 __all__ = ["Floor", "Parts"]
 
@@ -35,7 +35,7 @@ class Parts:
     """What a floor works with."""
 
     behaviour: Behaviour
-    server: OpenAIRealtimeServer
+    server: ServerCodec
     outbox: Outbox
     speaker: Speaker
     dialogue: Dialogue
@@ -346,7 +346,7 @@ class Floor:
         if self._active is not None:
             code = "conversation_already_has_active_response"
             text = f"Conversation already has an active response: {self._active.tag}"
-            self._p.outbox.say([self._p.server.error(code, text)])
+            self._p.outbox.say(self._p.server.error(code, text))
             return
         soon = self._p.now_ns() + round(self._knobs.answer_delay * NS_PER_S)
         if self._tool_outputs:
@@ -362,7 +362,7 @@ class Floor:
         active = self._active
         if active is None or response_id not in (None, active.tag):
             text = "Cancellation failed: no active response found"
-            self._p.outbox.say([self._p.server.error("response_cancel_not_active", text)])
+            self._p.outbox.say(self._p.server.error("response_cancel_not_active", text))
             return
         self._p.note({"type": "cancelled_by_client", "response": active.tag})
         self.finish(active, "cancelled", "client_cancelled")

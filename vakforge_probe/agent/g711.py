@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["decode", "encode"]
+__all__ = ["CODECS", "decode", "encode", "hear"]
 
 Pcm = npt.NDArray[np.int16]
+Levels = npt.NDArray[np.int64]
 
 
 def _expand_ulaw(code: int) -> int:
@@ -30,16 +31,36 @@ _DECODED = {
 }
 
 
-def _nearest_codes(levels: Pcm) -> npt.NDArray[np.uint8]:
-    order = np.argsort(levels, kind="stable")
-    ranked = levels[order].astype(np.int32)
-    edges = (ranked[1:] + ranked[:-1]) / 2
-    places = np.searchsorted(edges, np.arange(-32768, 32768))
-    return order[places].astype(np.uint8)
+CODECS = frozenset(_DECODED)
+_HEARD = {**_DECODED, "pcma": np.where(abs(_DECODED["pcma"]) <= 8, 0, _DECODED["pcma"])}
+"""A-law has no zero: what it idles with is silence."""
 
 
-_ENCODED = {codec: _nearest_codes(levels) for codec, levels in _DECODED.items()}
-_ENCODED["pcmu"][32768] = 0xFF  # of the two zeros the one that telephony idles with
+def _segment(magnitude: Levels) -> Levels:
+    return np.searchsorted([0x100 << n for n in range(7)], magnitude, side="right")
+
+
+def _compress_ulaw(samples: Levels) -> Levels:
+    magnitude = np.minimum(np.abs(samples), 0x7FFF - 0x84) + 0x84
+    exponent = _segment(magnitude)
+    mantissa = magnitude >> exponent + 3 & 15
+    code: Levels = ~((samples < 0) << 7 | exponent << 4 | mantissa) & 0xFF
+    return code
+
+
+def _compress_alaw(samples: Levels) -> Levels:
+    magnitude = np.where(samples < 0, -samples - 1, samples)
+    exponent = _segment(magnitude)
+    mantissa = magnitude >> np.maximum(exponent, 1) + 3 & 15
+    code: Levels = ((samples >= 0) << 7 | exponent << 4 | mantissa) ^ 0x55
+    return code
+
+
+_SAMPLES = np.arange(-32768, 32768)
+_ENCODED = {
+    codec: compress(_SAMPLES).astype(np.uint8)
+    for codec, compress in (("pcmu", _compress_ulaw), ("pcma", _compress_alaw))
+}
 
 
 def decode(data: bytes, codec: str) -> Pcm:
@@ -47,6 +68,11 @@ def decode(data: bytes, codec: str) -> Pcm:
     return _DECODED[codec][np.frombuffer(data, dtype=np.uint8)]
 
 
+def hear(data: bytes, codec: str) -> Pcm:
+    """Return the samples as `decode` does, but zeros where the codec idles."""
+    return _HEARD[codec][np.frombuffer(data, dtype=np.uint8)]
+
+
 def encode(pcm: Pcm, codec: str) -> bytes:
-    """Return `pcm` as the nearest codes of ``pcmu`` or ``pcma``."""
+    """Return `pcm` in codes of ``pcmu`` or ``pcma``."""
     return _ENCODED[codec][pcm.astype(np.int32) + 32768].tobytes()

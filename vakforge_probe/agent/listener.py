@@ -18,10 +18,11 @@ from vakforge_probe.net.frames import MessageParts
 from vakforge_probe.net.framewatch import FrameWatch
 from vakforge_probe.net.stamps import ReadStamp, read_of
 from vakforge_probe.net.tcpinfo import tcp_info
+from vakforge_probe.protocol.base import Wire
 
 __all__ = ["AgentConnection"]
 
-Sink = Callable[[str | bytes, Instant], None]
+Sink = Callable[[Wire, Instant], None]
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -31,11 +32,11 @@ class AgentConnection(ServerConnection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sink: Sink | None = None
-        self._early: list[tuple[str | bytes, Instant]] = []
+        self._early: list[tuple[Wire, Instant]] = []
         self._watch: FrameWatch | None = None
         self._ends: deque[int] = deque()
         self._parts = MessageParts()
-        self._ended: list[tuple[str | bytes, int | None]] = []
+        self._ended: list[tuple[Wire, int | None]] = []
 
     def listen(self, sink: Sink) -> None:
         """Hand all messages to `sink`, those first that came before this call."""
@@ -77,16 +78,19 @@ class AgentConnection(ServerConnection):
         stamp = read.inside() if end is None else FrameWatch.stamp(read, end, n_bytes)
         return Instant.arrival(stamp.lo, stamp.hi)
 
-    def _deliver(self, data: str | bytes, arrival: Instant) -> None:
+    def _deliver(self, data: Wire, arrival: Instant) -> None:
         if self._sink is None:
             self._early.append((data, arrival))
         else:
             self._sink(data, arrival)
 
-    def send_now(self, text: str) -> None:
-        """Write `text` as one message; nothing when the connection is not open."""
+    def send_now(self, message: Wire) -> None:
+        """Write one message; nothing when the connection is not open."""
         if self.protocol.state is State.OPEN and not self.transport.is_closing():
-            self.protocol.send_text(text.encode("utf-8"))
+            if isinstance(message, str):
+                self.protocol.send_text(message.encode("utf-8"))
+            else:
+                self.protocol.send_binary(message)
             self.send_data()
 
     def n_unsent(self) -> int:

@@ -43,13 +43,14 @@ class Ending(NamedTuple):
     """How a response ended, and when its last message was sent.
 
     `onset` is the stream position at which the caller began to say what ended it; None where
-    nothing did.
+    nothing did. `is_told` says whether the protocol has a message of it.
     """
 
     status: str
     at: Instant
     late_ns: int = 0
     onset: int | None = None
+    is_told: bool = True
 
 
 @dataclass(slots=True)
@@ -60,6 +61,8 @@ class Account:
     ----------
     is_live
         Whether the client is taken to have a live player.
+    names_responses
+        Whether the client can tell which response audio belongs to.
     steps
         Audio messages, and what told clients to drop what they hold.
     by_tag
@@ -74,6 +77,7 @@ class Account:
 
     rate_hz: int
     is_live: bool = False
+    names_responses: bool = True
     steps: list[AudioSent | FlushSent] = field(default_factory=list)
     by_tag: dict[str | None, list[AudioSent]] = field(default_factory=dict)
     texts: dict[str, TextSent] = field(default_factory=dict)
@@ -87,7 +91,11 @@ class Account:
 
     def player(self) -> Playout:
         """Return a player of the client's kind."""
-        return Playout(self.rate_hz, self._is_quiet if self.is_live else None)
+        return Playout(
+            self.rate_hz,
+            self._is_quiet if self.is_live else None,
+            names_responses=self.names_responses,
+        )
 
     def _is_quiet(self, sent: AudioSent, first: int, end: int) -> bool:
         return sent.tag is None or not voiced_parts(self.voiced.get(sent.tag, ()), first, end)

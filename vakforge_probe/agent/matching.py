@@ -7,27 +7,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vakforge_probe.agent.clips import Clip
+from vakforge_probe.agent import g711
+from vakforge_probe.agent.clips import RATE_HZ, Clip
 from vakforge_probe.agent.tape import Tape
 
-__all__ = ["ClipIndex", "ClipMatcher", "Match", "Silence", "Unknown"]
+__all__ = ["ClipBook", "ClipIndex", "ClipMatcher", "Match", "Silence", "Unknown"]
 
-KEY_SAMPLES = 480
+EXACT = g711.CODECS | {"pcm_s16le", "float32le"}
+"""Codecs that give the samples which the caller put in, or what G.711 makes of them."""
+KEYS_PER_S = 50
 """20 ms: enough to tell clips apart, short enough to know one before it means anything."""
-QUIET_SAMPLES = 240
+QUIETS_PER_S = 100
 """10 ms of digital silence after an unknown sound: a clip may begin after it."""
 
 
 class ClipIndex:
-    """Clips by their first samples, from the first that is not zero."""
+    """Clips by their first samples, from the first that is not zero; all at `rate_hz`."""
 
-    def __init__(self, clips: Iterable[Clip]) -> None:
+    def __init__(self, clips: Iterable[Clip], rate_hz: int = RATE_HZ) -> None:
         self._by_key: dict[bytes, list[tuple[Clip, int]]] = {}
+        self.key = rate_hz // KEYS_PER_S
         for clip in clips:
             loud = np.flatnonzero(clip.pcm)
-            if len(loud) and len(clip.pcm) - loud[0] >= KEY_SAMPLES:
+            if len(loud) and len(clip.pcm) - loud[0] >= self.key:
                 lead = int(loud[0])
-                key = clip.pcm[lead : lead + KEY_SAMPLES].tobytes()
+                key = clip.pcm[lead : lead + self.key].tobytes()
                 self._by_key.setdefault(key, []).append((clip, lead))
 
     def find(self, key: bytes) -> list[tuple[Clip, int]]:
@@ -70,6 +74,23 @@ class Silence:
     stop: int
 
 
+class ClipBook:
+    """Indexes of the same clips in each form in which they may come; made when first asked for."""
+
+    def __init__(self, clips: Iterable[Clip]) -> None:
+        self._clips = list(clips)
+        self._known: dict[tuple[str, int], ClipIndex] = {}
+
+    def index(self, codec: str, rate_hz: int) -> ClipIndex:
+        """Return the index of a form; an empty one where samples do not come as they were sent."""
+        form = (codec, rate_hz)
+        if form not in self._known:
+            clips = self._clips if codec in EXACT else ()
+            coded = (clip.coded(codec, rate_hz) for clip in clips)
+            self._known[form] = ClipIndex(coded, rate_hz)
+        return self._known[form]
+
+
 class ClipMatcher:
     """Walks along a tape; `advance` yields what the newly received part is made of, in order."""
 
@@ -77,7 +98,8 @@ class ClipMatcher:
         self._index = index
         self._tape = tape
         self._at = 0
-        self._quiet = QUIET_SAMPLES
+        self._least_quiet = tape.rate_hz // QUIETS_PER_S
+        self._quiet = self._least_quiet
         self._match: Match | None = None
         self._rivals: list[Match] = []
 
@@ -88,7 +110,7 @@ class ClipMatcher:
             before = self._at
             if self._match is not None:
                 self._compare()
-            elif self._quiet >= QUIET_SAMPLES or self._at == 0:
+            elif self._quiet >= self._least_quiet or self._at == 0:
                 out += self._search()
             else:
                 out += self._skip_unknown()
@@ -103,9 +125,9 @@ class ClipMatcher:
         if begin > self._at:
             out.append(Silence(self._at, begin))
             self._at = begin
-        if not len(loud) or self._tape.length - begin < KEY_SAMPLES:
+        if not len(loud) or self._tape.length - begin < self._index.key:
             return out
-        found = self._index.find(self._tape.slice(begin, begin + KEY_SAMPLES).tobytes())
+        found = self._index.find(self._tape.slice(begin, begin + self._index.key).tobytes())
         if not found:
             self._quiet = 0
             return out + self._skip_unknown()
@@ -120,12 +142,12 @@ class ClipMatcher:
         start, stop = self._at, self._tape.length
         loud = np.flatnonzero(self._tape.slice(start, stop))
         gaps = np.diff(np.concatenate(([-1 - self._quiet], loud, [stop - start]))) - 1
-        long_enough = np.flatnonzero(gaps >= QUIET_SAMPLES)
+        long_enough = np.flatnonzero(gaps >= self._least_quiet)
         if len(long_enough):
             first = int(long_enough[0])
             after = int(loud[first - 1]) + 1 if first else -self._quiet
-            self._quiet = QUIET_SAMPLES
-            stop = start + after + QUIET_SAMPLES
+            self._quiet = self._least_quiet
+            stop = start + after + self._least_quiet
         else:
             self._quiet = int(gaps[-1])
         self._at = stop
@@ -147,7 +169,7 @@ class ClipMatcher:
         match.is_broken = bool(len(differs))
         if match.is_over:
             # Broken off: what follows the last equal sample is looked at afresh.
-            self._match, self._rivals, self._quiet = None, [], QUIET_SAMPLES
+            self._match, self._rivals, self._quiet = None, [], self._least_quiet
 
     def _take_rival(self, match: Match) -> bool:
         for rival in self._rivals:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from vakforge_eval.timeline.instant import Instant
 from vakforge_probe.agent.backlog import Backlog
 from vakforge_probe.net.alarm import Alarm, Handle
+from vakforge_probe.protocol.base import Wire
 
 __all__ = ["Letter", "Outbox", "Posted"]
 
@@ -30,7 +31,7 @@ class Letter:
     first holds the line for so long.
     """
 
-    write: Callable[[], list[str]]
+    write: Callable[[], list[Wire]]
     tag: str | None = None
     on_posted: Callable[[Posted], None] | None = None
     stall_ns: int = 0
@@ -64,7 +65,7 @@ class Outbox:
         self,
         alarm: Alarm,
         now_ns: Callable[[], int],
-        send: Callable[[str], None],
+        send: Callable[[Wire], None],
         n_unsent: Callable[[], int],
         *,
         jitter_ns: int = 0,
@@ -76,7 +77,7 @@ class Outbox:
         self._random = random.Random(f"jitter {seed}")
         self._order = itertools.count()
         self._plan: list[tuple[int, int, Letter]] = []
-        self._line: deque[tuple[int, Letter, list[str]]] = deque()
+        self._line: deque[tuple[int, Letter, list[Wire]]] = deque()
         self._line_free = 0
         self._free_at = 0
         self._armed: tuple[int, Handle] | None = None
@@ -88,7 +89,7 @@ class Outbox:
         heapq.heappush(self._plan, (planned_ns, next(self._order), letter))
         self._arm()
 
-    def say(self, messages: list[str], on_posted: Callable[[Posted], None] | None = None) -> None:
+    def say(self, messages: list[Wire], on_posted: Callable[[Posted], None] | None = None) -> None:
         """Send `messages` now (behind what is already on the line)."""
         self.put(self._now_ns(), Letter(lambda: messages, None, on_posted))
         self.run()
@@ -96,7 +97,7 @@ class Outbox:
     def call(self, planned_ns: int, callback: Callable[[], None], tag: str | None = None) -> None:
         """Call `callback` at its moment, in turn with the letters."""
 
-        def write() -> list[str]:
+        def write() -> list[Wire]:
             callback()
             return []
 
@@ -159,7 +160,7 @@ class Outbox:
             return True
         return False
 
-    def _post(self, intended: int, letter: Letter, messages: list[str]) -> None:
+    def _post(self, intended: int, letter: Letter, messages: list[Wire]) -> None:
         for message in messages:
             # Messages of one moment leave one behind the other; that is no lateness.
             intended = max(intended, self._free_at)

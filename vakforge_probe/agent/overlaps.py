@@ -131,21 +131,25 @@ class Track:
         told = self._told(tag, onset_sample)
         if told is not None:
             sent = self.account.last_sent(tag)
-            marks["stop_reaction"] = told
+            first = min(told, default=None)
+            marks["stop_reaction"] = first
             marks["stop_network"] = sent and self.account.arrived(*sent, self.pick)
-            marks["stop_heard"] = Mark(last.end, max(late, told.late_ns))
+            marks["stop_heard"] = Mark(last.end, max(late, first.late_ns if first else 0))
         elif any(v.response == tag and v.is_whole for v in self.voices):
             marks["natural_end"] = Mark(last.end, late)
         outcome, gap = outcome_at(self.voices, at, until)
         edges = None if gap is None else (Mark(gap[0], late), Mark(gap[1], late))
         return Reaction(tag, outcome, edges, marks)
 
-    def _told(self, tag: str, onset: int) -> Mark | None:
-        """Return the first message by which the words at `onset` stopped `tag`, if they did."""
+    def _told(self, tag: str, onset: int) -> list[Mark] | None:
+        """Return the messages by which the words at `onset` stopped `tag`; None if they did not.
+
+        There are none where the agent just falls silent.
+        """
         told: list[FlushSent | Ending] = []
         cut, ending = self.heard.player.cut.get(tag), self.account.endings.get(tag)
         if ending is not None and ending.status == "cancelled" and ending.onset == onset:
-            told.append(ending)
+            told += [ending] if ending.is_told else []
         elif cut is None or cut.onset != onset or not self.has_lost(tag):
             return None
         # One that had nothing left to take tells of the interruption too.
@@ -154,7 +158,7 @@ class Track:
             for step in self.account.steps
             if isinstance(step, FlushSent) and step.onset == onset and step.tag in (None, tag)
         ]
-        return min(Mark(self.pick(message.at), message.late_ns) for message in told)
+        return [Mark(self.pick(message.at), message.late_ns) for message in told]
 
 
 def outcome_at(

@@ -74,6 +74,9 @@ class Playout:
         one: a block of 10 ms, counted from the stream's start, is left out if it is quiet and more
         than 60 ms (or the message's length) waited when the last of it came. The agent knows its
         own voice to the sample, so that this needs no gate: quiet is what lies in no voiced span.
+    names_responses
+        Whether audio says which response it belongs to: only then can what comes late of a flushed
+        one be told from what is new.
 
     Attributes
     ----------
@@ -88,8 +91,11 @@ class Playout:
         What sounds, in order.
     """
 
-    def __init__(self, rate_hz: int, is_quiet: IsQuiet | None = None) -> None:
+    def __init__(
+        self, rate_hz: int, is_quiet: IsQuiet | None = None, *, names_responses: bool = True
+    ) -> None:
         self._rate_hz, self._is_quiet = rate_hz, is_quiet
+        self._names_responses = names_responses
         self._block = rate_hz // BLOCKS_PER_S
         self._flushed: dict[str, FlushSent] = {}
         self._known: set[str] = set()
@@ -164,7 +170,7 @@ class Playout:
         cause = cause or FlushSent(Instant.exact(at))
         self._play_held()
         for tag in self._known if cause.tag is None else (cause.tag,):
-            self._flushed.setdefault(tag, cause)
+            self._silence(tag, cause)
         while self.played and self.played[-1].start >= at:
             self._lose(self.played.pop(), cause)
         if self.played and self.played[-1].stop > at:
@@ -176,4 +182,8 @@ class Playout:
     def _lose(self, piece: Piece, cause: FlushSent) -> None:
         if piece.sent.tag is not None:
             self.cut.setdefault(piece.sent.tag, cause)
-            self._flushed.setdefault(piece.sent.tag, cause)
+            self._silence(piece.sent.tag, cause)
+
+    def _silence(self, tag: str, cause: FlushSent) -> None:
+        if self._names_responses:
+            self._flushed.setdefault(tag, cause)

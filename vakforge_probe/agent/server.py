@@ -20,18 +20,17 @@ from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.call import AgentCall, World
 from vakforge_probe.agent.clips import ClipStore
 from vakforge_probe.agent.dialogue import NEEDED
+from vakforge_probe.agent.doors import DOORS, Knock
 from vakforge_probe.agent.listener import AgentConnection
-from vakforge_probe.agent.matching import ClipIndex
+from vakforge_probe.agent.matching import ClipBook
 from vakforge_probe.agent.truthlog import TruthLog
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.net.alarm import Alarm
 from vakforge_probe.net.clock import now_ns_of
 from vakforge_probe.net.stamps import stamped_listener
-from vakforge_probe.protocol.openai_names import BETA_HEADER
 
-__all__ = ["PATHS", "AgentServer", "serve"]
+__all__ = ["AgentServer", "serve"]
 
-PATHS = ("/", "/v1/realtime")
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
@@ -90,8 +89,8 @@ class _Desk:
     def refuse(self, connection: ServerConnection, request: Request) -> Response | None:
         """Return the refusal of a handshake, None to accept it."""
         url = urlsplit(request.path)
-        if url.path not in PATHS:
-            return connection.respond(404, f"no agent here; try {PATHS[-1]}\n")
+        if url.path not in DOORS:
+            return connection.respond(404, f"no agent here; try {', '.join(DOORS)}\n")
         try:
             behaviour = self._asked(request)
         except ConfigError as error:
@@ -113,14 +112,13 @@ class _Desk:
             raise TypeError("not a connection of this server")
         query = dict(parse_qsl(urlsplit(request.path).query))
         tag = str(next(self._count))
+        behaviour, door = self._asked(request), DOORS[urlsplit(request.path).path]
         call = AgentCall(
             self._world,
-            self._asked(request),
+            behaviour,
             connection,
             lambda obj: self._truth.note(tag, obj),
-            tag=tag,
-            is_beta_client=request.headers.get(BETA_HEADER[0]) == BETA_HEADER[1],
-            model=query.get("model", "reference"),
+            door(behaviour, Knock(query, request.headers, tag)),
         )
         call.start()
         connection.listen(call.on_message)
@@ -166,7 +164,7 @@ async def serve(
     store.require((*NEEDED, behaviour.say) if behaviour.say else NEEDED)
     now_ns, alarm = now_ns_of(loop), Alarm.of(loop)
     log = TruthLog(truth, alarm, now_ns)
-    desk = _Desk(behaviour, World(store, ClipIndex(store.callers()), alarm, now_ns), log)
+    desk = _Desk(behaviour, World(store, ClipBook(store.callers()), alarm, now_ns), log)
     try:
         server = await serve_websocket(
             desk.run,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.clips import RATE_HZ, Pcm
 from vakforge_probe.agent.marks import Ending
@@ -21,8 +21,8 @@ from vakforge_probe.agent.player import AudioSent
 from vakforge_probe.agent.tape import Tape
 from vakforge_probe.agent.truth import Ledger
 from vakforge_probe.agent.voice import Encoder, Noise, Speech
-from vakforge_probe.protocol.openai_response import ResponseWriter
-from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
+from vakforge_probe.protocol.base import Wire
+from vakforge_probe.protocol.server import ResponseWriter, ServerCodec
 
 __all__ = ["BurstSpeaker", "Reply", "Speaker", "StreamSpeaker", "make_speaker"]
 
@@ -76,7 +76,7 @@ class Speaker(ABC):
     def __init__(
         self,
         behaviour: Behaviour,
-        server: OpenAIRealtimeServer,
+        server: ServerCodec,
         outbox: Outbox,
         ledger: Ledger,
         tape: Tape,
@@ -145,13 +145,23 @@ class Speaker(ABC):
 
         if not reply.is_over:
             reply.is_over = True
-            *closing, last = reply.writer.end(status, reason)
-            self._outbox.say(closing)
-            self._outbox.say([last], self._posted_end(reply.tag, status, onset))
+            messages = reply.writer.end(status, reason)
+            ended = self._posted_end(reply.tag, status, onset)
+            if messages:
+                self._outbox.say(messages[:-1])
+                self._outbox.say(messages[-1:], ended)
+            else:
+                self._outbox.call(self._now_ns(), lambda: ended(None))
 
-    def _posted_end(self, tag: str, status: str, onset: int | None) -> Callable[[Posted], None]:
-        def posted(p: Posted) -> None:
-            self._ledger.ended(tag, Ending(status, p.at, p.late_ns, onset))
+    def _posted_end(
+        self, tag: str, status: str, onset: int | None
+    ) -> Callable[[Posted | None], None]:
+        def posted(p: Posted | None) -> None:
+            if p is None:
+                at = Instant.exact(self._now_ns())
+                self._ledger.ended(tag, Ending(status, at, 0, onset, is_told=False))
+            else:
+                self._ledger.ended(tag, Ending(status, p.at, p.late_ns, onset))
 
         return posted
 
@@ -219,7 +229,7 @@ class BurstSpeaker(Speaker):
 
     def _writer(
         self, reply: Reply, whole: bytes | None, pcm: Pcm, lo: int, hi: int, at: int
-    ) -> Callable[[], list[str]]:
+    ) -> Callable[[], list[Wire]]:
         if whole is not None:
             return lambda: reply.writer.audio(whole[lo:hi])
         scale = self._encoder.decimation
@@ -290,7 +300,7 @@ class StreamSpeaker(Speaker):
     def _letter(
         self, reply: Reply | None, pcm: Pcm, planned: int, first: int, stall: int
     ) -> Letter:
-        def write() -> list[str]:
+        def write() -> list[Wire]:
             data = self._coded(pcm, planned)
             if reply is None:
                 return self._server.stream_audio(data)
@@ -307,7 +317,7 @@ class StreamSpeaker(Speaker):
 
 def make_speaker(
     behaviour: Behaviour,
-    server: OpenAIRealtimeServer,
+    server: ServerCodec,
     outbox: Outbox,
     ledger: Ledger,
     tape: Tape,

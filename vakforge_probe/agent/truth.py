@@ -31,8 +31,8 @@ class Ledger:
     ----------
     note
         Takes each object of the log (without connection id).
-    is_live
-        Whether the client is taken to have a live player.
+    is_live, names_responses
+        Of the client's player; see `Account`.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class Ledger:
         note: Callable[[dict[str, Any]], None],
         *,
         is_live: bool = False,
+        names_responses: bool = True,
     ) -> None:
         self._tape, self._note = tape, note
-        self._account = Account(rate_hz, is_live)
+        self._account = Account(rate_hz, is_live, names_responses)
         self._closing = Closing(tape, self._account)
         self._live = self._account.player()
 
@@ -106,7 +107,7 @@ class Ledger:
     def ended(self, tag: str, ending: Ending) -> None:
         """Note the end of response `tag`; a client plays no more of a cancelled one."""
         self._account.endings[tag] = ending
-        if ending.status == "cancelled":
+        if ending.status == "cancelled" and ending.is_told:
             sent = FlushSent(ending.at, ending.late_ns, ending.onset, tag)
             self._account.steps.append(sent)
             self._live.flush(ending.at.at, sent)
@@ -115,6 +116,7 @@ class Ledger:
                 "type": "ended",
                 "response": tag,
                 "status": ending.status,
+                "is_told": ending.is_told,
                 "before": ending.at.lo,
                 "after": ending.at.hi,
             }

@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
+from vakforge_probe.protocol.base import Wire
+
 if TYPE_CHECKING:
     from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
 
-__all__ = ["ResponseWriter"]
+__all__ = ["OpenAIResponseWriter"]
 
 _TOKENS_PER_S = 20
 """Roughly what hosted models charge for a second of speech; only to fill the usage block."""
 
 
-class ResponseWriter:
+class OpenAIResponseWriter:
     """Messages of one response: at most one spoken message item, then any number of tool calls.
 
     Each method returns wire messages and changes the state as if they had been sent; so write a
@@ -31,12 +33,12 @@ class ResponseWriter:
         self._is_item_open = False
         self.is_open = False
 
-    def begin(self) -> list[str]:
+    def begin(self) -> list[Wire]:
         """Return ``response.created``."""
         self.is_open = True
         return self._server.messages("response.created", response=self._resource("in_progress"))
 
-    def begin_message(self) -> list[str]:
+    def begin_message(self) -> list[Wire]:
         """Return what announces the spoken item and its content part."""
         self._is_item_open = True
         server, item = self._server, self._message("in_progress", with_content=False)
@@ -49,13 +51,13 @@ class ResponseWriter:
             *self._send("response.content_part.added", **self._place(), part=part),
         ]
 
-    def text(self, delta: str) -> list[str]:
+    def text(self, delta: str) -> list[Wire]:
         """Return a piece of the transcript of the agent's speech."""
         self._spoken += delta
         name = "response.output_audio_transcript.delta"
         return self._send(name, **self._place(), delta=delta)
 
-    def audio(self, data: bytes) -> list[str]:
+    def audio(self, data: bytes) -> list[Wire]:
         """Return a piece of coded audio."""
         self._n_bytes += len(data)
         codec, rate = self._server.output_format
@@ -64,7 +66,7 @@ class ResponseWriter:
         delta = base64.b64encode(data).decode("ascii")
         return self._send("response.output_audio.delta", **self._place(), delta=delta)
 
-    def end_message(self, status: str = "completed") -> list[str]:
+    def end_message(self, status: str = "completed") -> list[Wire]:
         """Return what closes the spoken item."""
         if not self._is_item_open:
             return []
@@ -81,7 +83,7 @@ class ResponseWriter:
             *self._send("response.output_item.done", item=item),
         ]
 
-    def tool_call(self, call_id: str, name: str, arguments: str) -> list[str]:
+    def tool_call(self, call_id: str, name: str, arguments: str) -> list[Wire]:
         """Return a whole function call item."""
         server, index = self._server, len(self._outputs)
         item = {
@@ -107,7 +109,7 @@ class ResponseWriter:
             *self._send("response.output_item.done", index, item=done),
         ]
 
-    def end(self, status: str = "completed", reason: str | None = None) -> list[str]:
+    def end(self, status: str = "completed", reason: str | None = None) -> list[Wire]:
         """Return the end of the response, its open item closed first."""
         closing = self.end_message("completed" if status == "completed" else "incomplete")
         self.is_open = False
@@ -115,7 +117,7 @@ class ResponseWriter:
             "response.done", response=self._resource(status, reason)
         )
 
-    def _send(self, kind: str, /, output_index: int = 0, **fields: Any) -> list[str]:
+    def _send(self, kind: str, /, output_index: int = 0, **fields: Any) -> list[Wire]:
         fields = {"response_id": self.id, "output_index": output_index, **fields}
         return self._server.messages(kind, **fields)
 

@@ -2,8 +2,8 @@
 
 `receive` turns a client's message into `ClientEvent`s; what the protocol answers by itself
 (``session.updated``, echoes of items, errors) waits in `take_replies`. Everything else is written
-by the methods below and by `ResponseWriter`, in the order in which a real server sends it, with
-GA or beta names as the client's header or first ``session.update`` shows.
+by the methods below and by `OpenAIResponseWriter`, in the order in which a real server sends it,
+with GA or beta names as the client's header or first ``session.update`` shows.
 """
 
 from __future__ import annotations
@@ -16,85 +16,23 @@ from typing import Any, Literal
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol import openai_fields as read
 from vakforge_probe.protocol import openai_names as names
-from vakforge_probe.protocol.openai_response import ResponseWriter
+from vakforge_probe.protocol.base import Wire
+from vakforge_probe.protocol.openai_response import OpenAIResponseWriter
 from vakforge_probe.protocol.openai_session import merge
+from vakforge_probe.protocol.server import (
+    AudioAppended,
+    AudioCleared,
+    AudioCommitted,
+    CancelRequested,
+    ClientEvent,
+    ResponseRequested,
+    SessionUpdated,
+    ToolOutput,
+    TruncateRequested,
+)
 from vakforge_probe.protocol.strict import StrictError, decode_base64, dump, parse_object
 
-__all__ = [
-    "AudioAppended",
-    "AudioCleared",
-    "AudioCommitted",
-    "CancelRequested",
-    "ClientEvent",
-    "OpenAIRealtimeServer",
-    "ResponseRequested",
-    "ServerOptions",
-    "SessionUpdated",
-    "ToolOutput",
-    "TruncateRequested",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class SessionUpdated:
-    """The client changed the session; the answer is already queued."""
-
-
-@dataclass(frozen=True, slots=True)
-class AudioAppended:
-    """User audio as it came, in the session's input format."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class AudioCommitted:
-    """The client closed the user's turn by hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class AudioCleared:
-    """The client threw the uncommitted audio away."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseRequested:
-    """The client asks for a response."""
-
-
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
-    """The client asks to stop a response (None: whichever runs)."""
-
-    response_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TruncateRequested:
-    """The client says how much of an item was played."""
-
-    item_id: str
-    audio_end_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
-    """The client answers a tool call."""
-
-    call_id: str
-    output: str
-
-
-ClientEvent = (
-    SessionUpdated
-    | AudioAppended
-    | AudioCommitted
-    | AudioCleared
-    | ResponseRequested
-    | CancelRequested
-    | TruncateRequested
-    | ToolOutput
-)
+__all__ = ["OpenAIRealtimeServer", "ServerOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +57,9 @@ class OpenAIRealtimeServer:
         Goes into every identifier, so that those of two connections differ.
     """
 
+    names_responses = True
+    is_continuous = False
+
     def __init__(
         self,
         options: ServerOptions | None = None,
@@ -139,7 +80,7 @@ class OpenAIRealtimeServer:
         self.is_format_fixed = False
         self._may_switch = granted == "auto"
         self._counter = itertools.count(1)
-        self._replies: list[str] = []
+        self._replies: list[Wire] = []
         self._input = ("pcm_s16le", 24000)
         self._output = ("pcm_s16le", 24000)
         self._turn_detection: dict[str, Any] | None = self._full_detection({"type": "server_vad"})
@@ -177,14 +118,14 @@ class OpenAIRealtimeServer:
         """Return a fresh identifier such as ``resp_0_12``."""
         return f"{kind}_{self.tag}_{next(self._counter)}"
 
-    def take_replies(self) -> list[str]:
+    def take_replies(self) -> list[Wire]:
         """Return, once, what the protocol itself answers to the last `receive`."""
         replies, self._replies = self._replies, []
         return replies
 
     # What the client sends
 
-    def receive(self, data: str | bytes) -> list[ClientEvent]:
+    def receive(self, data: Wire) -> list[ClientEvent]:
         """Return the events in one message; a wrong message is answered by an ``error``."""
         try:
             message = parse_object(data, self.limits.max_message_bytes)
@@ -316,14 +257,14 @@ class OpenAIRealtimeServer:
         self, code: str, text: str, param: str | None = None, event_id: object = None
     ) -> None:
         event_id = event_id if isinstance(event_id, str) else None
-        self._replies.append(self.error(code, text, param=param, event_id=event_id))
+        self._replies += self.error(code, text, param=param, event_id=event_id)
 
     def _reply(self, kind: str, /, **fields: Any) -> None:
         self._replies += self.messages(kind, **fields)
 
     # What the agent sends
 
-    def messages(self, kind: str, /, **fields: Any) -> list[str]:
+    def messages(self, kind: str, /, **fields: Any) -> list[Wire]:
         """Return the message of GA name `kind` in the connection's dialect, if that has one."""
         shown: str | None = kind if self.dialect == "ga" else names.beta_name(kind)
         if shown is None:
@@ -358,13 +299,13 @@ class OpenAIRealtimeServer:
             "audio": {"input": heard, "output": {**spoken, "speed": 1.0}},
         }
 
-    def created(self) -> list[str]:
+    def created(self) -> list[Wire]:
         """Return ``session.created``."""
         return self.messages("session.created", session=self.session())
 
     def error(
         self, code: str, text: str, *, param: str | None = None, event_id: str | None = None
-    ) -> str:
+    ) -> list[Wire]:
         """Return an ``error`` message."""
         detail = {
             "type": "invalid_request_error",
@@ -373,19 +314,19 @@ class OpenAIRealtimeServer:
             "param": param,
             "event_id": event_id,
         }
-        return self.messages("error", error=detail)[0]
+        return self.messages("error", error=detail)
 
-    def speech_started(self, audio_start_ms: int, item_id: str) -> list[str]:
+    def speech_started(self, audio_start_ms: int, item_id: str) -> list[Wire]:
         """Return ``input_audio_buffer.speech_started``; ms of input-sample time."""
         name = "input_audio_buffer.speech_started"
         return self.messages(name, audio_start_ms=audio_start_ms, item_id=item_id)
 
-    def speech_stopped(self, audio_end_ms: int, item_id: str) -> list[str]:
+    def speech_stopped(self, audio_end_ms: int, item_id: str) -> list[Wire]:
         """Return ``input_audio_buffer.speech_stopped``; ms of input-sample time."""
         name = "input_audio_buffer.speech_stopped"
         return self.messages(name, audio_end_ms=audio_end_ms, item_id=item_id)
 
-    def committed(self, item_id: str) -> list[str]:
+    def committed(self, item_id: str) -> list[Wire]:
         """Return the commit of the user's turn and the item that it became."""
         name, previous = "input_audio_buffer.committed", self.last_item
         out = self.messages(name, item_id=item_id, previous_item_id=previous)
@@ -399,7 +340,7 @@ class OpenAIRealtimeServer:
         }
         return out + self.item_messages(item)
 
-    def item_messages(self, item: dict[str, Any]) -> list[str]:
+    def item_messages(self, item: dict[str, Any]) -> list[Wire]:
         """Return the messages that tell a new, whole item of the conversation."""
         previous, self.last_item = self.last_item, item["id"]
         return [
@@ -408,7 +349,7 @@ class OpenAIRealtimeServer:
             for wire in self.messages(name, previous_item_id=previous, item=item)
         ]
 
-    def transcript(self, item_id: str, text: str, seconds: float) -> list[str]:
+    def transcript(self, item_id: str, text: str, seconds: float) -> list[Wire]:
         """Return the final transcript of a user item."""
         return self.messages(
             "conversation.item.input_audio_transcription.completed",
@@ -418,14 +359,14 @@ class OpenAIRealtimeServer:
             usage={"type": "duration", "seconds": round(seconds, 3)},
         )
 
-    def stream_audio(self, data: bytes) -> list[str]:
+    def stream_audio(self, data: bytes) -> list[Wire]:
         """Return coded audio that belongs to no response, as a continuous stream has it."""
         delta = base64.b64encode(data).decode("ascii")
         return self.messages("response.output_audio.delta", delta=delta)
 
-    def response(self) -> ResponseWriter:
+    def response(self) -> OpenAIResponseWriter:
         """Return the writer of a new response."""
-        return ResponseWriter(self)
+        return OpenAIResponseWriter(self)
 
 
 _GRANTED = (("pcm_s16le", 24000), ("pcmu", 8000), ("pcma", 8000))

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vakforge_eval.signal.pcm import encode
 from vakforge_eval.timeline.instant import Instant
+from vakforge_probe.agent import g711
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.clips import Clip, ClipStore
 from vakforge_probe.agent.ears import Ears, Heard
-from vakforge_probe.agent.matching import ClipIndex
+from vakforge_probe.agent.matching import ClipBook, ClipIndex
+from vakforge_probe.scenario.clips import ClipLibrary, data_root
 
 Pcm = np.ndarray[Any, Any]
 
@@ -125,3 +128,30 @@ def test_committed_clips_are_all_recognised_and_the_voice_is_complete() -> None:
         ears = Ears(Behaviour(), index, 24000)
         ears.feed(np.concatenate([zeros(777), clip.pcm, zeros(4800)]), Instant.exact(0))
         assert [u.clip for u in ears.utterances] == [clip]
+
+
+@pytest.mark.parametrize(
+    ("codec", "rate_hz"), [("pcmu", 8000), ("pcma", 8000), ("pcm_s16le", 16000)]
+)
+def test_clips_are_known_in_the_form_in_which_callers_send_them(codec: str, rate_hz: int) -> None:
+    library = ClipLibrary(data_root() / "clips")
+    sent = library.get("en/booking_confirm").at_rate(rate_hz)
+    data = encode(np.pad(sent.pcm, (rate_hz // 7, rate_hz)), codec)
+    pcm = g711.hear(data, codec) if codec in g711.CODECS else np.frombuffer(data, "<i2")
+    index = ClipBook(ClipStore(data_root() / "clips").callers()).index(codec, rate_hz)
+    ears = Ears(Behaviour(), index, rate_hz)
+    frame = rate_hz // 50
+    for at in range(0, len(pcm), frame):
+        ears.feed(pcm[at : at + frame], Instant.exact(at))
+    (found,) = ears.utterances
+    assert found.clip is not None
+    assert found.clip.id == "en/booking_confirm"
+    assert found.match is not None
+    assert found.match.start == rate_hz // 7
+    assert found.end == rate_hz // 7 + sent.voiced[-1][1]
+
+
+def test_no_clip_is_looked_for_in_audio_that_a_codec_changes() -> None:
+    book = ClipBook(ClipStore(data_root() / "clips").callers())
+    assert book.index("ogg_opus", 24000) is book.index("ogg_opus", 24000)
+    assert not book.index("ogg_opus", 24000)._by_key

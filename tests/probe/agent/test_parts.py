@@ -230,7 +230,7 @@ class TestOutbox:
         box, alarm, _ = outbox()
         late: list[int] = []
 
-        def send(message: str) -> None:
+        def send(message: str | bytes) -> None:
             alarm.now += 5
 
         box._send = send
@@ -432,11 +432,14 @@ class TestTape:
 @pytest.mark.parametrize("codec", ["pcmu", "pcma"])
 def test_g711_agrees_with_the_probes_own_tables(codec: str) -> None:
     from vakforge_eval.signal.pcm import PcmDecoder
+    from vakforge_eval.signal.pcm import encode as probes_encode
 
     codes = bytes(range(256))
     decoded = g711.decode(codes, codec)
     assert np.array_equal(decoded, PcmDecoder(codec).feed(codes))
     assert np.array_equal(g711.decode(g711.encode(decoded, codec), codec), decoded)
+    every = np.arange(-32768, 32768).astype(np.int16)
+    assert g711.encode(every, codec) == probes_encode(every, codec)
 
 
 def test_g711_error_stays_within_half_a_step() -> None:

@@ -28,15 +28,16 @@ from vakforge_probe.protocol.base import (
     StartSession,
     ToolResult,
     Truncate,
+    Wire,
 )
 from vakforge_probe.protocol.openai_realtime import OpenAIRealtimeClient, OpenAIRealtimeServer
-from vakforge_probe.protocol.openai_server import (
+from vakforge_probe.protocol.openai_server import ServerOptions
+from vakforge_probe.protocol.server import (
     AudioAppended,
     AudioCleared,
     AudioCommitted,
     CancelRequested,
     ResponseRequested,
-    ServerOptions,
     SessionUpdated,
     ToolOutput,
     TruncateRequested,
@@ -50,7 +51,7 @@ def replies(server: OpenAIRealtimeServer, **message: Any) -> list[dict[str, Any]
     return [json.loads(m) for m in server.take_replies()]
 
 
-def whole_response(server: OpenAIRealtimeServer, data: bytes = b"abcd") -> list[str]:
+def whole_response(server: OpenAIRealtimeServer, data: bytes = b"abcd") -> list[Wire]:
     writer = server.response()
     return [
         *writer.begin(),
@@ -63,7 +64,7 @@ def whole_response(server: OpenAIRealtimeServer, data: bytes = b"abcd") -> list[
     ]
 
 
-def kinds(messages: list[str]) -> list[str]:
+def kinds(messages: list[Wire]) -> list[str]:
     return [json.loads(m)["type"] for m in messages]
 
 
@@ -209,12 +210,12 @@ class Pair:
         self.heard: list[Event] = []
         self.asked: list[object] = []
 
-    def down(self, messages: list[str]) -> None:
+    def down(self, messages: list[Wire]) -> None:
         for message in messages:
             self.heard += self.client.receive(message, AT)
             self.up([str(m) for m in self.client.take_replies()])
 
-    def up(self, messages: list[str]) -> None:
+    def up(self, messages: list[Wire]) -> None:
         for message in messages:
             self.asked += self.server.receive(message)
             self.down(self.server.take_replies())

@@ -1,0 +1,43 @@
+"""Which protocol the agent speaks at which path of its port: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from vakforge_probe.agent.behaviour import Behaviour
+from vakforge_probe.protocol.openai_names import BETA_HEADER
+from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer, ServerOptions
+from vakforge_probe.protocol.server import ServerCodec
+
+__all__ = ["DOORS", "Knock"]
+
+
+@dataclass(frozen=True, slots=True)
+class Knock:
+    """What a client said when it connected; `tag` is the connection's id."""
+
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    tag: str
+
+
+def _openai_realtime(behaviour: Behaviour, knock: Knock) -> ServerCodec:
+    return OpenAIRealtimeServer(
+        ServerOptions(
+            dialect=behaviour.dialect,
+            accepts_manual=behaviour.manual,
+            interrupt_response=behaviour.interrupt_response,
+            has_transcription=behaviour.transcript,
+            silence_ms=round(behaviour.silence * 1000),
+        ),
+        is_beta_client=knock.headers.get(BETA_HEADER[0]) == BETA_HEADER[1],
+        model=knock.query.get("model", "reference"),
+        tag=knock.tag,
+    )
+
+
+DOORS: dict[str, Callable[[Behaviour, Knock], ServerCodec]] = {
+    "/": _openai_realtime,
+    "/v1/realtime": _openai_realtime,
+}
