@@ -36,11 +36,13 @@ _PATIENCE_S = 30.0
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests on the real clock run one after the other, whatever the number of workers."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let tests on the real clock run one after the other, and workers begin with what is long."""
     for item in items:
         if item.get_closest_marker("wallclock") is not None:
             item.add_marker(pytest.mark.xdist_group("wallclock"))
+    if hasattr(config, "workerinput"):  # what is long and last would keep one worker alone
+        items.sort(key=lambda item: item.get_closest_marker("no_cover") is None)
 
 
 @pytest.hookimpl(wrapper=True)

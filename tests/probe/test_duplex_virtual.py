@@ -273,9 +273,13 @@ def measured(with_truth: Callable[..., Any]) -> Callable[[str], Duplex]:
 
 
 def cases(*names: str) -> pytest.MarkDecorator:
-    """Parametrize a test by the cases of groups."""
-    pairs = [(name, case) for name in names for case in GROUPS[name].cases]
-    return pytest.mark.parametrize(("name", "case"), pairs, ids=[case.name for _, case in pairs])
+    """Parametrize a test by the cases of groups; one worker has all of a group, for its calls."""
+    params = [
+        pytest.param(name, case, id=case.name, marks=pytest.mark.xdist_group(f"duplex {name}"))
+        for name in names
+        for case in GROUPS[name].cases
+    ]
+    return pytest.mark.parametrize(("name", "case"), params)
 
 
 def of_case(found: Duplex, case: Case) -> tuple[list[Row], list[Verdict]]:
