@@ -8,21 +8,26 @@ happens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from vakforge_eval.signal.activity import Transition
-from vakforge_eval.signal.pcm import encode
+from vakforge_eval.signal.pcm import decode, encode
 from vakforge_eval.timeline.events import AudioChunk
-from vakforge_eval.timeline.instant import NS_PER_S
+from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S
 from vakforge_probe.guard import EchoGuard
 from vakforge_probe.stretch import Stretch
 
 __all__ = ["Coast"]
 
 Pcm = npt.NDArray[np.int16]
+_FRAME_NS = 20 * NS_PER_MS
+"""A step may follow an onset by so much more than the onset needs to be sure; messages that come
+more often are looked at two at a time."""
+_NOTHING: tuple[Transition, ...] = ()
 
 
 class Coast:
@@ -66,42 +71,43 @@ class Coast:
         self.duration_ns = n_samples * NS_PER_S // like.rate_hz
         self.n_taken = 0
         self._decode, self._guard, self._learn = decode, guard, learn
-        self._ahead_ns = ahead_ns
-        self._most = most
+        self._least_ns, self._most_ns = ahead_ns
+        self._most = sys.maxsize if most is None else most
+        self._kind = (like.response_id, like.item_id, like.rate_hz, like.codec)
+        self._n_bytes, self._codec = len(like.data), like.codec
         self._is_wary = False
         self._width = len(like.data) // n_samples
-        self._window, self._run = stretch.tracker.lengths
-        self._silence = encode(np.zeros(self._window, np.int16), like.codec)
+        window, run = stretch.tracker.lengths
+        self._window_bytes, self._run_bytes = window * self._width, run * self._width
+        self._silence = encode(np.zeros(window, np.int16), like.codec)
         self._raw = bytearray()
         self._most_raw = self._width * like.rate_hz
-        self._n_free = stretch.tracker.n_free
-        """As long as fewer samples are in `_raw`, they confirm nothing."""
+        self._n_free_bytes = stretch.tracker.n_free * self._width
+        """As long as fewer are in `_raw`, they confirm nothing."""
         self._n_quiet = 0
         """Up to here that was shown by windows of `_raw`."""
+        is_frequent = self.duration_ns <= _FRAME_NS
+        self._slack_bytes = self._width * like.rate_hz * _FRAME_NS // NS_PER_S * is_frequent
 
     def fits(self, chunk: AudioChunk, ahead_ns: int) -> bool:
         """Whether `chunk` is such a message, if `ahead_ns` wait."""
-        like, (least, most) = self.like, self._ahead_ns
         return (
-            least <= ahead_ns <= most
-            and chunk.response_id == like.response_id
-            and chunk.item_id == like.item_id
-            and len(chunk.data) == len(like.data)
-            and chunk.rate_hz == like.rate_hz
-            and chunk.codec == like.codec
-            and (self._most is None or self.n_taken < self._most)
+            self._least_ns <= ahead_ns <= self._most_ns
+            and len(chunk.data) == self._n_bytes
+            and self.n_taken < self._most
+            and (chunk.response_id, chunk.item_id, chunk.rate_hz, chunk.codec) == self._kind
         )
 
-    def push(self, data: bytes, now_ns: int) -> list[Transition]:
+    def push(self, data: bytes, now_ns: int) -> Sequence[Transition]:
         """Take in such a message; return what it confirms, in order."""
         guard = self._guard
-        if guard is not None and guard.is_wary(now_ns) is not self._is_wary:
+        if guard is not None and (now_ns <= guard.wary_until_ns) is not self._is_wary:
             self.settle(now_ns)
             self._is_wary = not self._is_wary
         self.n_taken += 1
         self._raw += data
-        if len(self._raw) < self._n_free * self._width or self._is_quiet():
-            return []
+        if len(self._raw) < self._n_free_bytes + self._slack_bytes or self._is_quiet():
+            return _NOTHING
         return self.settle(now_ns)
 
     def settle(self, now_ns: int) -> list[Transition]:
@@ -113,22 +119,22 @@ class Coast:
             self._learn(pcm)
         found = self.stretch.extend(pcm, now_ns, is_wary=self._is_wary, n_quiet=self._n_quiet)
         self._raw.clear()
-        self._n_free, self._n_quiet = self.stretch.tracker.n_free, 0
+        self._n_free_bytes, self._n_quiet = self.stretch.tracker.n_free * self._width, 0
         return found
 
     def _is_quiet(self) -> bool:
         """Whether a window of every 30 ms shows that what waits confirms nothing."""
-        n_raw = len(self._raw) // self._width
-        if len(self._raw) > self._most_raw:
+        n_raw = len(self._raw)
+        if n_raw > self._most_raw:
             return False
-        while self._window <= self._n_free <= n_raw and self._is_quiet_before(self._n_free):
-            self._n_quiet = self._n_free
-            self._n_free += self._run
-        return n_raw < self._n_free
+        while self._window_bytes <= self._n_free_bytes <= n_raw and self._is_quiet_before_free():
+            self._n_quiet = self._n_free_bytes // self._width
+            self._n_free_bytes += self._run_bytes
+        return n_raw < self._n_free_bytes
 
-    def _is_quiet_before(self, end: int) -> bool:
-        window = bytes(self._raw[(end - self._window) * self._width : end * self._width])
+    def _is_quiet_before_free(self) -> bool:
+        window = self._raw[self._n_free_bytes - self._window_bytes : self._n_free_bytes]
         # In digital silence the level need not be asked for, once it is known that none is open.
-        if window == self._silence and self._n_quiet:
+        if self._n_quiet and window == self._silence:
             return True
-        return self.stretch.tracker.is_quiet(self._decode(window))
+        return self.stretch.tracker.is_quiet(decode(window, self._codec))

@@ -107,6 +107,8 @@ class Conversation:
         """What a push-to-talk caller does once so many samples have been sent, in order."""
         self._active: dict[str | None, None] = {}
         """Responses that have begun and not ended, in order."""
+        self._told_of: str | None = None
+        """The response of the latest audio that the director knows of."""
         self._wake: Handle | None = None
         self._wake_ns: int | None = None
         self._timers: set[Handle] = set()
@@ -164,7 +166,10 @@ class Conversation:
 
     def _advance(self) -> None:
         """Carry out what the director decides now, and arm the alarm for its next moment."""
-        for action in self._director.poll(self._now()):
+        now_ns = self._now()
+        if self._director.is_idle(now_ns):
+            return
+        for action in self._director.poll(now_ns):
             self._act(action)
         wake_ns = self._director.next_wake()
         if wake_ns == self._wake_ns:
@@ -256,7 +261,8 @@ class Conversation:
         now = event.at.hi
         match event:
             case AudioChunk():
-                for edge in self._ear.hear(event, now):
+                edges = self._ear.hear(event, now)
+                for edge in edges:
                     self._director.heard(edge)
                 if self._ear.is_flooded:
                     raise TargetLimitExceeded(
@@ -264,6 +270,10 @@ class Conversation:
                         phase="call",
                         limit=f"max_ahead_s = {self._max_ahead_s:g}",
                     )
+                if not edges and event.response_id == self._told_of:
+                    # It tells the director nothing, and what is due by time rings by itself.
+                    return
+                self._told_of = event.response_id
             case SpeechStarted() if event.TYPE in self._codec.flush_on:
                 self._flush(event.at, None)
             case Interrupt() if event.TYPE in self._codec.flush_on:

@@ -46,7 +46,8 @@ class EchoGuard:
         kept_s = MAX_DELAY_S + 2 * _WINDOWS_MS[-1] / 1000
         self._frames: deque[bytes] = deque(maxlen=-(-round(kept_s * rate_hz) // frame_samples))
         self._end_ns = 0
-        self._audible_ns: int | None = None
+        self.wary_until_ns = -1
+        """Until when audio that comes may hold the user's voice."""
         self._delay_ns = 0
         self._n_alike = 0
 
@@ -55,11 +56,7 @@ class EchoGuard:
         self._frames.append(frame)
         self._end_ns = now_ns
         if frame != self._silence:
-            self._audible_ns = now_ns
-
-    def is_wary(self, now_ns: int) -> bool:
-        """Whether audio that comes at `now_ns` may hold the user's voice."""
-        return self._audible_ns is not None and now_ns - self._audible_ns <= _TAIL_NS
+            self.wary_until_ns = now_ns + _TAIL_NS
 
     def is_alike(self, pcm: Pcm, rate_hz: int, now_ns: int, *, is_final: bool) -> bool:
         """Whether `pcm`, which came until `now_ns`, correlates with what was sent.
@@ -152,7 +149,7 @@ class GuardedTracker:
         """
         self._n += len(pcm)
         if is_wary is None:
-            is_wary = self._guard is not None and self._guard.is_wary(now_ns)
+            is_wary = self._guard is not None and now_ns <= self._guard.wary_until_ns
         if not is_wary and not self._held:
             self._kept.clear()
             return self._found(self._tracker.push(pcm, n_quiet))

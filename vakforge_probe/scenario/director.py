@@ -54,6 +54,8 @@ _LINGER_NS = 500 * NS_PER_MS
 _OTHERWISE_NS = 500 * NS_PER_MS
 """Text may trail the audio it belongs to."""
 
+_NEVER_NS = 1 << 63
+
 _OVER_SPEECH = BACKGROUND_KINDS | {StepKind.BARGE_IN}
 _UNHEARD = frozenset({StepKind.WAIT, StepKind.HANG_UP})
 
@@ -156,6 +158,7 @@ class Director:
         self._plan: _Plan | None = None
         self._is_planned = False
         """Whether `_plan` still follows from what is known."""
+        self._wake_ns = 0
 
     # -- inputs -------------------------------------------------------------------------------
 
@@ -186,11 +189,15 @@ class Director:
 
     # -- outputs ------------------------------------------------------------------------------
 
+    def is_idle(self, now_ns: int) -> bool:
+        """Whether nothing has changed since `next_wake` was asked, and its moment is to come.
+
+        Messages and frames mostly change nothing, and there are 50 of each in a second of a call.
+        """
+        return self._is_planned and now_ns < self._wake_ns
+
     def poll(self, now_ns: int) -> list[Action]:
         """Return what is to be done now, in order; each action is given once."""
-        # Messages and frames mostly change nothing, and there are 50 of each in a second of a call.
-        if self._is_planned and (self._plan is None or self._plan.at_ns > now_ns):
-            return []
         actions: list[Action] = []
         while (plan := self._next()) is not None and plan.at_ns <= now_ns:
             self._is_planned = False
@@ -207,6 +214,7 @@ class Director:
     def _next(self) -> _Plan | None:
         if not self._is_planned:
             self._plan, self._is_planned = self._work_out(), True
+            self._wake_ns = _NEVER_NS if self._plan is None else self._plan.at_ns
         return self._plan
 
     def _work_out(self) -> _Plan | None:

@@ -322,7 +322,6 @@ class _Machine:
         self._on = _threshold(gate.on_dbfs, self._window)
         self._hard = _threshold(gate.on_dbfs + RANGE_DB, self._window)
         self._bounds = LevelBounds(self._window)
-        self._probe = np.ones((2, self._window))
         self._n = 0
         self.spans: list[Span] = []
         self.reset()
@@ -364,7 +363,12 @@ class _Machine:
         return self._window, self._min_run
 
     def is_quiet(self, window: Pcm) -> bool:
-        return self._span is None and self._level(window) < self._off
+        if self._span is not None:
+            return False
+        # Exact, since the integers stay below 2^53. With a mean taken off it is still less.
+        x, w = window.astype(np.float64), self._window
+        most = w * float(x @ x)
+        return most < self._off or most - float(x @ np.ones(w)) ** 2 < self._off
 
     def pass_over(self, pcm: Pcm, at: int) -> None:
         """Leave out `pcm` before `at`, where all is quiet."""
@@ -417,13 +421,6 @@ class _Machine:
         self._n += at
         self._open, self._tail = run, pcm[at - self._window : at]
         self._bounds.forget()
-
-    def _level(self, window: Pcm) -> float:
-        """Return the level of one window; exact, since the integers stay below 2^53."""
-        self._probe[0] = window
-        squares, total = np.dot(self._probe, self._probe[0]).tolist()
-        level: float = self._window * squares - total * total
-        return level
 
     def _skim(self, pcm: Pcm) -> bool:
         """Take in `pcm` without its levels, if it is silent throughout, or speech that goes on."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CODECS", "FULL_SCALE", "PcmDecoder", "dbfs", "encode", "sample_bytes"]
+__all__ = ["CODECS", "FULL_SCALE", "PcmDecoder", "dbfs", "decode", "encode", "sample_bytes"]
 
 FULL_SCALE = 32768
 """The int16 amplitude that is 0 dBFS."""
@@ -138,20 +138,31 @@ class PcmDecoder:
         return self._decode(data[:whole])
 
     def _decode(self, data: bytes) -> Pcm:
-        if self._codec == "pcm_s16le":
-            return np.frombuffer(data, _S16LE).astype(np.int16, copy=False)
-        if self._codec == "pcmu":
-            return _MU_LAW[np.frombuffer(data, np.uint8)]
-        if self._codec == "pcma":
-            return _A_LAW[np.frombuffer(data, np.uint8)]
-        return self._decode_float(np.frombuffer(data, "<f4"))
+        if self._codec != "float32le":
+            return decode(data, self._codec)
+        samples = np.frombuffer(data, "<f4")
+        self.n_corrupt += int(np.count_nonzero(~np.isfinite(samples)))
+        return _decode_float(samples)
 
-    def _decode_float(self, samples: npt.NDArray[np.float32]) -> Pcm:
-        is_finite = np.isfinite(samples)
-        self.n_corrupt += int(np.count_nonzero(~is_finite))
-        # Clipped before scaling: the largest float32 would overflow.
-        clipped = np.clip(np.where(is_finite, samples, 0), -1, 1).astype(np.float64)
-        return np.clip(np.rint(clipped * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+
+def decode(data: bytes | bytearray, codec: str) -> Pcm:
+    """Return the samples of whole samples of a known codec, ``(n_samples,)``; do not write to them.
+
+    A float that is no number is silence.
+    """
+    if codec == "pcm_s16le":
+        return np.frombuffer(data, _S16LE).astype(np.int16, copy=False)
+    if codec == "pcmu":
+        return _MU_LAW[np.frombuffer(data, np.uint8)]
+    if codec == "pcma":
+        return _A_LAW[np.frombuffer(data, np.uint8)]
+    return _decode_float(np.frombuffer(data, "<f4"))
+
+
+def _decode_float(samples: npt.NDArray[np.float32]) -> Pcm:
+    # Clipped before scaling: the largest float32 would overflow.
+    clipped = np.clip(np.where(np.isfinite(samples), samples, 0), -1, 1).astype(np.float64)
+    return np.clip(np.rint(clipped * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
 
 
 def dbfs(pcm: Pcm) -> float | None:
