@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.pacer import Pacer
 from vakforge_probe.net.stamps import ArrivalStamp
 from vakforge_probe.net.websocket import Sent, WebSocketShell
-from vakforge_probe.protocol.base import SessionConfig, StartSession, Wire
+from vakforge_probe.protocol.base import EndSession, SessionConfig, StartSession, Wire
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.recorder.mask import Mask
 from vakforge_probe.recorder.writer import CaptureWriter
@@ -125,6 +126,8 @@ class Call:
         self._bug: Exception | None = None
         self._phase = "ready"
         self._has_audio = False
+        self._reply: Handle | None = None
+        self._reply_ns: int | None = None
         self._n_received_bytes = 0
         self._cpu0, self._wall0 = time.process_time(), self._now()
         # Before the writer: what it refuses must leave nothing on the disk.
@@ -200,6 +203,8 @@ class Call:
             self.stop()
         if self._pacer is not None:
             self._pacer.stop()
+        if self._reply is not None:
+            self._reply.cancel()
         self._conversation.stop()
         outcome = await self._closed()
         if interruption is not None:
@@ -248,6 +253,10 @@ class Call:
                 )
             )
         )
+        if self._codec.is_ready_at_once:
+            ready = Ready(at=Instant.exact(self._now()))
+            self._writer.event(event_to_json(ready, None))
+            self._react(ready)
         limit_s = self.plan.limits.ready_s
         awaited: set[asyncio.Future[Any]] = {self._ready, self._over}
         await asyncio.wait(awaited, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
@@ -304,6 +313,9 @@ class Call:
         if self._failure is not None:
             reason = "target_closed" if isinstance(self._failure, TargetClosed) else "failure"
             self._writer.event({"type": "failure", **_facts_of(self._failure)})
+        else:
+            with suppress(TargetClosed):
+                self._conversation.perform(EndSession())
         self._writer.event({"type": "self", **self._self_facts()})
         self._writer.event({"type": "call_ended", "at": self._now(), "reason": reason})
         await self._shell.close()
@@ -414,9 +426,24 @@ class Call:
             self._react(event)
             if self._on_event is not None:
                 self._on_event(event)
-        for reply in self._codec.take_replies():
+        self._send_replies()
+
+    def _send_replies(self) -> None:
+        """Send what the codec has to say by itself, and come back when it will have more."""
+        for reply in self._codec.take_replies(self._now()):
             if not self._over.done():
                 self._transmit(reply, Kind.CONTROL, None)
+        next_ns = self._codec.next_reply_ns
+        if next_ns == self._reply_ns:
+            return
+        if self._reply is not None:
+            self._reply.cancel()
+        self._reply_ns = next_ns
+        self._reply = None if next_ns is None else self._call_at(next_ns, self._on_reply_due)
+
+    def _on_reply_due(self) -> None:
+        self._reply = self._reply_ns = None
+        self._send_replies()
 
     def _react(self, event: Event) -> None:
         match event:

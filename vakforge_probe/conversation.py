@@ -38,6 +38,7 @@ from vakforge_probe.protocol.base import (
     CancelResponse,
     ClientCodec,
     CommitAudio,
+    EndSession,
     Intent,
     StartSession,
     ToolResult,
@@ -56,6 +57,7 @@ _INTENT_NAMES: dict[type, str] = {
     Truncate: "truncate",
     CancelResponse: "cancel",
     CommitAudio: "commit",
+    EndSession: "end_session",
 }
 
 

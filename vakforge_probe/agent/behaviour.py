@@ -187,6 +187,12 @@ class Behaviour(BaseModel):
             digits = max(1, rate_hz * digits // 1000)
         return digits * width
 
+    def continuous(self) -> Behaviour:
+        """Return the same behaviour on a stream that never pauses, whose clients play it live."""
+        return self.model_copy(
+            update={"stream": "continuous", "playout": "live", "pacing": "paced"}
+        )
+
     def plain(self) -> Behaviour:
         """Return the same behaviour for what is said once and whole: greeting, filler, a nod."""
         return self.model_copy(update={"segments": 1, "reply_length": None})

@@ -20,6 +20,7 @@ from vakforge_probe.agent.matching import ClipBook
 from vakforge_probe.agent.outbox import Outbox
 from vakforge_probe.agent.speaker import make_speaker
 from vakforge_probe.agent.truth import Ledger
+from vakforge_probe.agent.voice import WIDTHS
 from vakforge_probe.net.alarm import Alarm
 from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
@@ -221,11 +222,15 @@ class AgentCall:
 
     def _decoded(self, data: bytes) -> Pcm:
         codec = self._server.input_format[0]
-        if codec != "pcm_s16le":
+        if codec in g711.CODECS:
             return g711.hear(data, codec)
         data = self._odd + data
-        whole = len(data) // 2 * 2
+        whole = len(data) - len(data) % WIDTHS[codec]
         self._odd = data[whole:]
+        if codec == "float32le":
+            floats = np.nan_to_num(np.frombuffer(data[:whole], dtype="<f4"))
+            pcm: Pcm = np.clip(np.rint(floats * 32768.0), -32768, 32767).astype(np.int16)
+            return pcm
         return np.frombuffer(data[:whole], dtype="<i2").astype(np.int16)
 
     def _log_utterances(self, stage: _Stage, *, is_end: bool = False) -> None:

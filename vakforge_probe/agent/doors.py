@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vakforge_probe.agent.behaviour import Behaviour
+from vakforge_probe.protocol.declared import Profile, shipped_profiles
+from vakforge_probe.protocol.declared_server import DeclaredServer
 from vakforge_probe.protocol.openai_names import BETA_HEADER
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer, ServerOptions
 from vakforge_probe.protocol.server import ServerCodec
@@ -20,6 +22,9 @@ class Knock:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     tag: str
+
+
+Door = Callable[[Behaviour, Knock], ServerCodec]
 
 
 def _openai_realtime(behaviour: Behaviour, knock: Knock) -> ServerCodec:
@@ -37,7 +42,12 @@ def _openai_realtime(behaviour: Behaviour, knock: Knock) -> ServerCodec:
     )
 
 
-DOORS: dict[str, Callable[[Behaviour, Knock], ServerCodec]] = {
+def _declared(profile: Profile) -> Door:
+    return lambda behaviour, knock: DeclaredServer(profile, tag=knock.tag)
+
+
+DOORS: dict[str, Door] = {
     "/": _openai_realtime,
     "/v1/realtime": _openai_realtime,
+    **{profile.path: _declared(profile) for profile in shipped_profiles().values()},
 }

@@ -112,13 +112,13 @@ class _Desk:
             raise TypeError("not a connection of this server")
         query = dict(parse_qsl(urlsplit(request.path).query))
         tag = str(next(self._count))
-        behaviour, door = self._asked(request), DOORS[urlsplit(request.path).path]
+        behaviour = self._asked(request)
+        door = DOORS[urlsplit(request.path).path]
+        server = door(behaviour, Knock(query, request.headers, tag))
+        if server.is_continuous:
+            behaviour = behaviour.continuous()
         call = AgentCall(
-            self._world,
-            behaviour,
-            connection,
-            lambda obj: self._truth.note(tag, obj),
-            door(behaviour, Knock(query, request.headers, tag)),
+            self._world, behaviour, connection, lambda obj: self._truth.note(tag, obj), server
         )
         call.start()
         connection.listen(call.on_message)

@@ -59,13 +59,13 @@ class Echo:
         """Return `pcm` (24 kHz) with the echo that sounds from `now_ns` on mixed in."""
         if self._gain is None or self._tape.started is None:
             return pcm
-        widen = RATE_HZ // self._tape.rate_hz
-        n = -(-len(pcm) // widen)
+        n = -(-len(pcm) * self._tape.rate_hz // RATE_HZ)
         due = self._tape.heard_by(now_ns) - self._delay
         # The echo runs on by itself; it jumps only where the agent was silent in between.
         if self._next is None or abs(due - self._next) > self._tape.rate_hz // 10:
             self._next = due
-        heard = np.repeat(self._tape.slice(self._next, self._next + n), widen)[: len(pcm)]
+        place = np.arange(len(pcm)) * self._tape.rate_hz // RATE_HZ
+        heard = self._tape.slice(self._next, self._next + n)[place]
         self._next += n
         return np.clip(np.rint(pcm + self._gain * heard), -32768, 32767).astype(np.int16)
 
@@ -84,7 +84,7 @@ class Speaker(ABC):
     ) -> None:
         self._behaviour, self._server, self._outbox = behaviour, server, outbox
         self._ledger, self._now_ns = ledger, now_ns
-        self._encoder = Encoder(server.output_format[0])
+        self._encoder = Encoder(*server.output_format)
         self._noise = Noise(behaviour.noise_dbfs, behaviour.seed)
         self._echo = Echo(behaviour, tape)
         self._lead = round(behaviour.text_lead_ms * NS_PER_MS)
@@ -105,9 +105,7 @@ class Speaker(ABC):
         # One reading of the clock: text of this instant must not end up behind its audio.
         now = self._now_ns()
         audio_at = max(audio_at, now)
-        k = self._encoder.decimation
-        voiced = [(a // k, -(-b // k)) for a, b in speech.voiced]
-        self._ledger.voice(reply.tag, voiced, audio_at)
+        self._ledger.voice(reply.tag, self._encoder.spans(speech.voiced), audio_at)
         self._outbox.put(now, Letter(reply.writer.begin_message, reply.tag))
         self._plan_text(reply, speech.text, max(audio_at - self._lead, now))
         self._plan_audio(reply, speech, audio_at, then)
@@ -205,9 +203,9 @@ class BurstSpeaker(Speaker):
     def _plan_audio(
         self, reply: Reply, speech: Speech, audio_at: int, then: Callable[[], None]
     ) -> None:
-        knobs, width, k = self._behaviour, self._encoder.width, self._encoder.decimation
+        knobs, width = self._behaviour, self._encoder.width
         size = knobs.chunk_bytes(self._encoder.rate_hz, width)
-        total = len(speech.pcm) // k * width - reply.loses_byte
+        total = self._encoder.n_out(len(speech.pcm)) * width - reply.loses_byte
         whole = None if knobs.echo_db is not None else self._coded(speech.pcm, audio_at)
         stall_from = knobs.stall_at * self._encoder.rate_hz * width if knobs.stall else math.inf
         at = audio_at
@@ -232,8 +230,7 @@ class BurstSpeaker(Speaker):
     ) -> Callable[[], list[Wire]]:
         if whole is not None:
             return lambda: reply.writer.audio(whole[lo:hi])
-        scale = self._encoder.decimation
-        a, b = (edge // self._encoder.width * scale for edge in (lo, hi))
+        a, b = (self._encoder.n_in(edge // self._encoder.width) for edge in (lo, hi))
         return lambda: reply.writer.audio(self._coded(pcm[a:b], at))
 
 
@@ -253,8 +250,8 @@ class StreamSpeaker(Speaker):
     def __init__(self, behaviour: Behaviour, *parts: Any) -> None:
         super().__init__(behaviour, *parts)
         size = behaviour.chunk_bytes(self._encoder.rate_hz, self._encoder.width)
-        self._n = size // self._encoder.width
-        self._n_voice = self._n * self._encoder.decimation
+        self._n = self._encoder.whole(size // self._encoder.width)
+        self._n_voice = self._encoder.n_in(self._n)
         self._queue: deque[_Queued] = deque()
         self._origin, self._ticks = 0, 0
 
@@ -288,7 +285,7 @@ class StreamSpeaker(Speaker):
         if queued is not None:
             part = queued.pcm[queued.at : queued.at + self._n_voice]
             pcm[: len(part)] = part
-            first = queued.at // self._encoder.decimation
+            first = self._encoder.n_out(queued.at)
             stall = self._stall(queued)
             queued.at += self._n_voice
         reply = queued.reply if queued else None

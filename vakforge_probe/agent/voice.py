@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from vakforge_probe.agent.clips import RATE_HZ, Clip, Pcm
 __all__ = ["Encoder", "Noise", "Speech", "compose"]
 
 EDGE_SAMPLES = RATE_HZ // 1000
+WIDTHS = {"pcm_s16le": 2, "float32le": 4, "pcmu": 1, "pcma": 1}
+"""Bytes of one sample."""
 HUM_HZ = 200
 """Whole periods in 10 ms, so that its level is the same wherever one measures."""
 EDGE_SHARE = 0.25
@@ -125,23 +127,45 @@ class Noise:
 class Encoder:
     """Samples at 24 kHz to bytes of the session's output format.
 
-    For 8 kHz formats every third sample of a three-sample mean is taken: the edges of the voice,
+    A sample at another rate is the mean of what sounds while it lasts: the edges of the voice,
     which the truth counts by, stay within one sample; the sound is a telephone's.
     """
 
-    def __init__(self, codec: str) -> None:
-        self.codec = codec
-        self.rate_hz = RATE_HZ if codec == "pcm_s16le" else 8000
-        self.width = 2 if codec == "pcm_s16le" else 1
+    def __init__(self, codec: str, rate_hz: int) -> None:
+        self.codec, self.rate_hz = codec, rate_hz
+        self.width = WIDTHS[codec]
 
-    @property
-    def decimation(self) -> int:
-        """Samples at 24 kHz for each sample sent."""
-        return RATE_HZ // self.rate_hz
+    def n_out(self, position: int) -> int:
+        """Return in which sample of the output a position at 24 kHz lies."""
+        return position * self.rate_hz // RATE_HZ
+
+    def n_in(self, position: int) -> int:
+        """Return the position at 24 kHz at which a sample of the output begins, or the next one."""
+        return -(-position * RATE_HZ // self.rate_hz)
+
+    def spans(self, voiced: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return where spans at 24 kHz sound in the output."""
+        return [(self.n_out(a), -(-b * self.rate_hz // RATE_HZ)) for a, b in voiced]
+
+    def whole(self, n: int) -> int:
+        """Return the next number of output samples that is whole at 24 kHz as well."""
+        step = self.rate_hz // math.gcd(self.rate_hz, RATE_HZ)
+        return -(-n // step) * step
 
     def encode(self, pcm: Pcm) -> bytes:
-        """Return `pcm` (24 kHz; whole groups of `decimation` samples) in the output format."""
+        """Return `pcm` (24 kHz) in the output format, but for a last sample that is not whole."""
+        pcm = self._at_rate(pcm)
         if self.codec == "pcm_s16le":
             return pcm.astype("<i2").tobytes()
-        groups = pcm[: len(pcm) // self.decimation * self.decimation].reshape(-1, self.decimation)
-        return g711.encode(_clipped(groups.mean(axis=1)), self.codec)
+        if self.codec == "float32le":
+            return (pcm.astype("<f4") / 32768).astype("<f4").tobytes()
+        return g711.encode(pcm, self.codec)
+
+    def _at_rate(self, pcm: Pcm) -> Pcm:
+        if self.rate_hz == RATE_HZ:
+            return pcm
+        step = math.gcd(self.rate_hz, RATE_HZ)
+        n_from, n_to = RATE_HZ // step, self.rate_hz // step
+        # Cut as fine as both rates need, then put together again.
+        fine = np.repeat(pcm.astype(np.float64), n_to)
+        return _clipped(fine[: len(fine) // n_from * n_from].reshape(-1, n_from).mean(axis=1))

@@ -19,6 +19,7 @@ __all__ = [
     "CancelResponse",
     "ClientCodec",
     "CommitAudio",
+    "EndSession",
     "Intent",
     "SessionConfig",
     "StartSession",
@@ -91,7 +92,12 @@ class CommitAudio:
     """Close the user's turn by hand and ask for a response (push-to-talk targets)."""
 
 
-Intent = StartSession | ToolResult | Truncate | CancelResponse | CommitAudio
+@dataclass(frozen=True, slots=True)
+class EndSession:
+    """Say that the call is over, before the connection is closed."""
+
+
+Intent = StartSession | ToolResult | Truncate | CancelResponse | CommitAudio | EndSession
 
 
 class ClientCodec(Protocol):
@@ -107,6 +113,13 @@ class ClientCodec(Protocol):
     flush_on: frozenset[str]
     """Types of events that empty the caller's queue: by the profile, and as the effective session
     now says. Whatever is in it, audio of a cancelled response is never played."""
+    is_ready_at_once: bool
+    """Whether no answer to the start of the session is to be waited for."""
+
+    @property
+    def next_reply_ns(self) -> int | None:
+        """When the codec has something to send by itself; None: nothing that waits for a time."""
+        ...
 
     def dial_url(self, url: str, model: str | None) -> str:
         """Return the URL to dial for `model`, which some dialects name in the query."""
@@ -120,8 +133,8 @@ class ClientCodec(Protocol):
         """Return the messages that carry out `intent`; empty when the protocol has no need."""
         ...
 
-    def take_replies(self) -> list[Wire]:
-        """Return, once, what the codec itself must send after the last `receive`."""
+    def take_replies(self, now_ns: int) -> list[Wire]:
+        """Return, once, what the codec itself must send after the last `receive`, or by now."""
         ...
 
     def audio_frame(self, pcm: bytes) -> Wire:

@@ -51,6 +51,7 @@ from vakforge_probe.protocol.base import (
     AudioFormat,
     CancelResponse,
     CommitAudio,
+    EndSession,
     Intent,
     StartSession,
     ToolResult,
@@ -139,6 +140,7 @@ class OpenAIRealtimeClient:
     """
 
     name = "openai-realtime"
+    is_ready_at_once = False
 
     def __init__(
         self,
@@ -219,8 +221,14 @@ class OpenAIRealtimeClient:
             case CommitAudio():
                 self._s.owes_create = True
                 return [dump({"type": "input_audio_buffer.commit"}), *self._owed_create()]
+            case EndSession():
+                return []
 
-    def take_replies(self) -> list[Wire]:
+    @property
+    def next_reply_ns(self) -> None:
+        """Nothing waits for a time."""
+
+    def take_replies(self, now_ns: int) -> list[Wire]:
         """Return, once, what the codec itself must send after the last `receive`."""
         replies, self._replies = self._replies, []
         return replies

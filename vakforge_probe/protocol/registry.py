@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import ClientCodec
+from vakforge_probe.protocol.declared import load_profile, shipped_profiles
+from vakforge_probe.protocol.declared_client import DeclaredClient
 from vakforge_probe.protocol.openai_client import OpenAIRealtimeClient
 from vakforge_probe.text import nearest
 
@@ -18,16 +21,24 @@ PROTOCOLS: dict[str, Callable[[str, Limits], ClientCodec]] = {
 
 
 def make_client(protocol: str, limits: Limits | None = None) -> ClientCodec:
-    """Return a fresh client codec for ``NAME[/PROFILE]``.
+    """Return a fresh client codec for ``NAME[/PROFILE]`` or for a declared one in a YAML file.
 
     Raises
     ------
     ConfigError
-        If the protocol or its profile is not known; names the nearest one.
+        If the protocol or its profile is not known (names the nearest one), or the file declares
+        what cannot work.
     """
+    limits = limits or Limits()
+    if protocol.endswith((".yaml", ".yml")):
+        return DeclaredClient(load_profile(Path(protocol)), limits)
     name, _, profile = protocol.partition("/")
-    maker = PROTOCOLS.get(name)
-    if maker is None:
-        near = nearest(name, PROTOCOLS, least=0)
+    if name in PROTOCOLS:
+        return PROTOCOLS[name](profile, limits)
+    declared = shipped_profiles()
+    if name not in declared:
+        near = nearest(name, [*PROTOCOLS, *declared], least=0)
         raise ConfigError("unknown protocol", key="protocol", value=name, nearest=near)
-    return maker(profile, limits or Limits())
+    if profile:
+        raise ConfigError(f"{name} has no profiles", key="protocol", value=profile)
+    return DeclaredClient(declared[name], limits)

@@ -320,8 +320,11 @@ class TestVoice:
 
     def test_telephone_formats_keep_the_number_of_samples(self) -> None:
         pcm = clip(2400).pcm
-        assert len(Encoder("pcm_s16le").encode(pcm)) == 4800
-        assert len(Encoder("pcmu").encode(pcm)) == len(Encoder("pcma").encode(pcm)) == 800
+        assert len(Encoder("pcm_s16le", 24000).encode(pcm)) == 4800
+        assert len(Encoder("pcm_s16le", 16000).encode(pcm)) == 3200
+        assert len(Encoder("float32le", 48000).encode(pcm)) == 19200
+        assert len(Encoder("pcmu", 8000).encode(pcm)) == 800
+        assert len(Encoder("pcma", 8000).encode(pcm)) == 800
 
 
 ORDER_TOOL = {"name": "get_order_status", "parameters": {"required": ["order_id"]}}

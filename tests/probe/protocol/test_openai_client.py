@@ -105,9 +105,9 @@ class TestSession:
         (error,) = tell(codec, type="error", error=refusal)
         assert isinstance(error, ServerError)
         assert not error.is_fatal
-        (second,) = sent(codec.take_replies())
+        (second,) = sent(codec.take_replies(0))
         assert second["session"]["input_audio_format"] == "pcm16"
-        assert codec.take_replies() == []
+        assert codec.take_replies(0) == []
         (error,) = tell(codec, type="error", error=refusal)
         assert isinstance(error, ServerError)
         assert error.is_fatal
@@ -119,7 +119,7 @@ class TestSession:
         (error,) = tell(codec, type="error", error={"code": "unknown_parameter", "message": ""})
         assert isinstance(error, ServerError)
         assert error.is_fatal
-        assert codec.take_replies() == []
+        assert codec.take_replies(0) == []
 
     def test_error_as_bare_text_is_understood(self) -> None:
         (error,) = tell(ready(), type="error", error="no such model", code=404)
@@ -296,9 +296,9 @@ class TestSending:
         codec = ready()
         tell(codec, type="response.created", response={"id": "r"})
         assert len(codec.send(ToolResult("c", "1"))) == 1
-        assert codec.take_replies() == []
+        assert codec.take_replies(0) == []
         done(codec)
-        assert sent(codec.take_replies()) == [{"type": "response.create"}]
+        assert sent(codec.take_replies(0)) == [{"type": "response.create"}]
 
     def test_answer_is_asked_for_once_for_two_tool_calls(self) -> None:
         codec = ready()

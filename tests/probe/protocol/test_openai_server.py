@@ -213,7 +213,7 @@ class Pair:
     def down(self, messages: list[Wire]) -> None:
         for message in messages:
             self.heard += self.client.receive(message, AT)
-            self.up([str(m) for m in self.client.take_replies()])
+            self.up([str(m) for m in self.client.take_replies(0)])
 
     def up(self, messages: list[Wire]) -> None:
         for message in messages:
