@@ -17,16 +17,13 @@ import numpy.typing as npt
 from vakforge_eval.signal.activity import Transition
 from vakforge_eval.signal.pcm import decode, encode
 from vakforge_eval.timeline.events import AudioChunk
-from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S
+from vakforge_eval.timeline.instant import NS_PER_S
 from vakforge_probe.guard import EchoGuard
 from vakforge_probe.stretch import Stretch
 
 __all__ = ["Coast"]
 
 Pcm = npt.NDArray[np.int16]
-_FRAME_NS = 20 * NS_PER_MS
-"""A step may follow an onset by so much more than the onset needs to be sure; messages that come
-more often are looked at two at a time."""
 _NOTHING: tuple[Transition, ...] = ()
 
 
@@ -77,17 +74,11 @@ class Coast:
         self._n_bytes, self._codec = len(like.data), like.codec
         self._is_wary = False
         self._width = len(like.data) // n_samples
-        window, run = stretch.tracker.lengths
-        self._window_bytes, self._run_bytes = window * self._width, run * self._width
-        self._silence = encode(np.zeros(window, np.int16), like.codec)
-        self._raw = bytearray()
-        self._most_raw = self._width * like.rate_hz
-        self._n_free_bytes = stretch.tracker.n_free * self._width
-        """As long as fewer are in `_raw`, they confirm nothing."""
-        self._n_quiet = 0
-        """Up to here that was shown by windows of `_raw`."""
-        is_frequent = self.duration_ns <= _FRAME_NS
-        self._slack_bytes = self._width * like.rate_hz * _FRAME_NS // NS_PER_S * is_frequent
+        self._window, self._run = stretch.tracker.lengths
+        self._silence = encode(np.zeros(self._window, np.int16), like.codec)
+        self._waiting: list[bytes] = []
+        self._most_waiting = like.rate_hz // n_samples
+        self._begin_anew()
 
     def fits(self, chunk: AudioChunk, ahead_ns: int) -> bool:
         """Whether `chunk` is such a message, if `ahead_ns` wait."""
@@ -105,36 +96,59 @@ class Coast:
             self.settle(now_ns)
             self._is_wary = not self._is_wary
         self.n_taken += 1
-        self._raw += data
-        if len(self._raw) < self._n_free_bytes + self._slack_bytes or self._is_quiet():
+        self._waiting.append(data)
+        if len(self._waiting) < self._n_unseen or self._is_quiet():
             return _NOTHING
         return self.settle(now_ns)
 
     def settle(self, now_ns: int) -> list[Transition]:
         """Let the tracker have what waits; it confirms nothing unless `push` says so."""
-        if not self._raw:
+        if not self._waiting:
             return []
-        pcm = self._decode(bytes(self._raw))
+        # Of what is quiet the tracker needs the last window, and the floor all.
+        begin = max(0, self._n_quiet - self._window) if self._learn is None else 0
+        pcm = self._decode(self._cut(begin, len(self._waiting) * self.n_samples))
         if self._learn is not None:
             self._learn(pcm)
-        found = self.stretch.extend(pcm, now_ns, is_wary=self._is_wary, n_quiet=self._n_quiet)
-        self._raw.clear()
-        self._n_free_bytes, self._n_quiet = self.stretch.tracker.n_free * self._width, 0
+        if self._n_quiet:
+            quiet, pcm = np.split(pcm, [self._n_quiet - begin])
+            self.stretch.pass_over(self._n_quiet, quiet[-self._window :])
+        found = self.stretch.extend(pcm, now_ns, is_wary=self._is_wary)
+        self._waiting.clear()
+        self._begin_anew()
         return found
+
+    def _begin_anew(self) -> None:
+        self._n_quiet = 0
+        """So many samples of what waits are shown to be quiet."""
+        self._wait_for(self.stretch.tracker.n_free)
+
+    def _wait_for(self, n_free: int) -> None:
+        self._n_free = n_free
+        """As long as fewer samples wait, they confirm nothing."""
+        self._n_unseen = -(-n_free // self.n_samples)
+        """As long as fewer messages wait, they need not be looked at."""
 
     def _is_quiet(self) -> bool:
         """Whether a window of every 30 ms shows that what waits confirms nothing."""
-        n_raw = len(self._raw)
-        if n_raw > self._most_raw:
+        if len(self._waiting) > self._most_waiting:
             return False
-        while self._window_bytes <= self._n_free_bytes <= n_raw and self._is_quiet_before_free():
-            self._n_quiet = self._n_free_bytes // self._width
-            self._n_free_bytes += self._run_bytes
-        return n_raw < self._n_free_bytes
+        n, end = len(self._waiting) * self.n_samples, self._n_free
+        while self._window <= end <= n and self._is_quiet_before(end):
+            self._n_quiet, end = end, end + self._run
+        self._wait_for(end)
+        return n < end
 
-    def _is_quiet_before_free(self) -> bool:
-        window = self._raw[self._n_free_bytes - self._window_bytes : self._n_free_bytes]
+    def _is_quiet_before(self, end: int) -> bool:
+        window = self._cut(end - self._window, end)
         # In digital silence the level need not be asked for, once it is known that none is open.
         if self._n_quiet and window == self._silence:
             return True
         return self.stretch.tracker.is_quiet(decode(window, self._codec))
+
+    def _cut(self, begin: int, end: int) -> bytes:
+        """Return the samples from `begin` to `end` of what waits."""
+        first = begin // self.n_samples
+        data = b"".join(self._waiting[first : -(-end // self.n_samples)])
+        skipped = first * self.n_samples
+        return data[(begin - skipped) * self._width : (end - skipped) * self._width]

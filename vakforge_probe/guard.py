@@ -135,26 +135,29 @@ class GuardedTracker:
         """Whether a window confirms nothing; see `ActivityTracker.is_quiet`."""
         return self._tracker.is_quiet(window)
 
-    def push(
-        self, pcm: Pcm, now_ns: int, *, is_wary: bool | None = None, n_quiet: int = 0
-    ) -> list[Transition]:
+    def pass_over(self, n: int, window: Pcm) -> None:
+        """Take in what is known to be quiet; see `ActivityTracker.pass_over`."""
+        self._n += n
+        # No onset lies in it.
+        self._kept.clear()
+        self._tracker.pass_over(n, window)
+
+    def push(self, pcm: Pcm, now_ns: int, *, is_wary: bool | None = None) -> list[Transition]:
         """Return what `pcm`, which came at `now_ns`, confirms, in order.
 
         Parameters
         ----------
         is_wary
             What the guard said when it came, if it was asked (None: ask it now).
-        n_quiet
-            What `is_quiet` told of it; see `ActivityTracker.push`.
         """
         self._n += len(pcm)
         if is_wary is None:
             is_wary = self._guard is not None and now_ns <= self._guard.wary_until_ns
         if not is_wary and not self._held:
             self._kept.clear()
-            return self._found(self._tracker.push(pcm, n_quiet))
+            return self._found(self._tracker.push(pcm))
         self._keep(pcm)
-        return self._judged(self._found(self._tracker.push(pcm, n_quiet)), now_ns, is_last=False)
+        return self._judged(self._found(self._tracker.push(pcm)), now_ns, is_last=False)
 
     def finish(self, now_ns: int) -> list[Transition]:
         """Return what the end of the audio confirms."""

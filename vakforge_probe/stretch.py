@@ -69,13 +69,17 @@ class Stretch:
             self._n_samples += n_gap
         return before + self.extend(pcm, now_ns)
 
-    def extend(
-        self, pcm: Pcm, now_ns: int, *, is_wary: bool | None = None, n_quiet: int = 0
-    ) -> list[Transition]:
+    def pass_over(self, n: int, window: Pcm) -> None:
+        """Add `n` samples that are known to be quiet; see `ActivityTracker.pass_over`."""
+        self._n_samples += n
+        self.end_ns = self.heard_ns(self._n_samples)
+        self.tracker.pass_over(n, window)
+
+    def extend(self, pcm: Pcm, now_ns: int, *, is_wary: bool | None = None) -> list[Transition]:
         """Add audio that follows without a gap; see `GuardedTracker.push`."""
         self._n_samples += len(pcm)
         self.end_ns = self.heard_ns(self._n_samples)
-        return self.tracker.push(pcm, now_ns, is_wary=is_wary, n_quiet=n_quiet)
+        return self.tracker.push(pcm, now_ns, is_wary=is_wary)
 
     def follows(self, start_ns: int) -> bool:
         """Whether audio that is heard from `start_ns` needs no silence before it."""

@@ -29,11 +29,11 @@ def test_the_cost_is_counted_for_each_kind_of_audio(
 ) -> None:
     monkeypatch.setattr(benchmark, "WARM_UP_S", 0)
     costs = [
-        benchmark.cost_of(name, caller, seconds=0.2, calls=3)
+        benchmark.cost_of(name, caller, seconds=1, calls=3)
         for name in benchmark.STREAMS
         for caller in benchmark.CALLERS
     ]
-    assert [cost.messages for cost in costs] == [30] * len(costs)
+    assert [cost.messages for cost in costs] == [150] * len(costs)
     assert all(cost.cpu_percent > 0 for cost in costs)
     reacted = benchmark.reaction()
     bars = benchmark.bars_of(costs, reacted)

@@ -214,24 +214,22 @@ class ActivityTracker:
         """
         return self._machine.is_quiet(window)
 
-    def push(self, pcm: Pcm, n_quiet: int = 0) -> list[Transition]:
+    def pass_over(self, n: int, window: Pcm) -> None:
+        """Take in `n` samples that end with `window`.
+
+        `is_quiet` told that it confirms nothing, and so did those before it, one after the other.
+        """
+        self._n_pushed += n
+        self._machine.pass_over(self._n_pushed, window)
+        self._waiting, self._due = [], self._machine.earliest()
+
+    def push(self, pcm: Pcm) -> list[Transition]:
         """Return what `pcm` (int16, shape ``(n_samples,)``) confirms, in order.
 
         The array is kept, and must not be changed afterwards.
-
-        Parameters
-        ----------
-        n_quiet
-            `is_quiet` told of the window that ends after so many samples of `pcm`, and of those
-            before it one after the other.
         """
         self._waiting.append(pcm)
         self._n_pushed += len(pcm)
-        if n_quiet:
-            whole = self._joined()
-            at = len(whole) - len(pcm) + n_quiet
-            self._machine.pass_over(whole, at)
-            self._waiting, self._due = [whole[at:]], self._machine.earliest()
         if self._n_pushed < self._due or self._is_skipped():
             return []
         return self._take(self._catch_up())
@@ -322,6 +320,7 @@ class _Machine:
         self._on = _threshold(gate.on_dbfs, self._window)
         self._hard = _threshold(gate.on_dbfs + RANGE_DB, self._window)
         self._bounds = LevelBounds(self._window)
+        self._ones = np.ones(self._window)
         self._n = 0
         self.spans: list[Span] = []
         self.reset()
@@ -366,13 +365,14 @@ class _Machine:
         if self._span is not None:
             return False
         # Exact, since the integers stay below 2^53. With a mean taken off it is still less.
-        x, w = window.astype(np.float64), self._window
-        most = w * float(x @ x)
-        return most < self._off or most - float(x @ np.ones(w)) ** 2 < self._off
+        x = window.astype(np.float64)
+        most: float = self._window * x.dot(x)
+        return most < self._off or bool(most - x.dot(self._ones) ** 2 < self._off)
 
-    def pass_over(self, pcm: Pcm, at: int) -> None:
-        """Leave out `pcm` before `at`, where all is quiet."""
-        self._go_on_from(pcm, at, None)
+    def pass_over(self, at: int, window: Pcm) -> None:
+        """Leave out all before sample `at`, where it is quiet; `window` is the last of it."""
+        self._n, self._open, self._tail = at, None, window
+        self._bounds.forget()
 
     def skip(self, pcm: Pcm) -> int:
         """Take in the first samples of `pcm`, if a few show that no more confirm anything.
@@ -389,7 +389,7 @@ class _Machine:
         while w <= end <= len(pcm) and self.is_quiet(pcm[end - w : end]):
             done, end = end, end + self._min_run
         if done:
-            self.pass_over(pcm, done)
+            self.pass_over(self._n + done, pcm[done - w : done])
         return done
 
     def _skip_speech(self, pcm: Pcm, span: _OpenSpan) -> int:
@@ -401,26 +401,22 @@ class _Machine:
         # The windows in the first half are not known to be loud.
         n_loud = -(-self._min_run // half) + 1
         end, size = min(self._silent_at(span.last) - self._n, len(pcm)), _GLANCE_HALVES * half
+        ones, least = self._ones[:half], -(-half * self._on // w)
         while end >= size:
             halves = pcm[end - size : end].astype(np.float64).reshape(-1, half)
-            ones = np.ones(half)
-            energies = half * ((halves * halves) @ ones) - np.square(halves @ ones)
-            first = (w * energies >= half * self._on).tobytes().rfind(b"\1" * n_loud)
+            squares, sums = (halves * halves).dot(ones), halves.dot(ones)
+            is_loud = half * squares - sums * sums >= least
+            first: int = is_loud.tobytes().rfind(b"\1" * n_loud)
             if first >= 0:
                 begin = end - size + (first + 1) * half
                 done = begin + (n_loud - 1) * half
                 loud = (self._n + begin, self._n + done - 1)
                 span.last = _Run(self._n + begin, self._n + done, loud, (_NEVER, -1))
-                self._go_on_from(pcm, done, span.last)
+                self.pass_over(self._n + done, pcm[done - w : done])
+                self._open = span.last
                 return done
             end -= size - n_loud * half
         return 0
-
-    def _go_on_from(self, pcm: Pcm, at: int, run: _Run | None) -> None:
-        """Leave out `pcm` before `at`, where `run` is open."""
-        self._n += at
-        self._open, self._tail = run, pcm[at - self._window : at]
-        self._bounds.forget()
 
     def _skim(self, pcm: Pcm) -> bool:
         """Take in `pcm` without its levels, if it is silent throughout, or speech that goes on."""
