@@ -61,7 +61,7 @@ _OF_CALL = frozenset({"stream", "call", "account", "seq", "model", "instructions
 _CLIENT_HOLES: dict[str, frozenset[str]] = {
     "start": frozenset({"codec", "rate_hz", "agent_codec", "agent_rate_hz"}),
     "hang_up": frozenset(),
-    "tool_result": frozenset({"call_id", "output"}),
+    "tool_result": frozenset({"call_id", "name", "output"}),
     "truncate": frozenset({"item", "ms"}),
     "cancel": frozenset({"response"}),
     "commit": frozenset(),
@@ -82,7 +82,11 @@ _SERVER_HOLES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "response_ended": (frozenset(), frozenset({"response"})),
     "cancelled": (frozenset(), frozenset({"response"})),
     "interrupt": (frozenset(), frozenset({"response", "order"})),
-    "tool_call": (frozenset({"call_id", "name", "arguments"}), frozenset({"response"})),
+    "tool_call": (
+        frozenset({"call_id", "name"}),
+        # As JSON text, or as the value itself.
+        frozenset({"arguments", "parameters", "response"}),
+    ),
     "claim": (frozenset({"latency_s"}), frozenset()),
     "error": (frozenset({"message"}), frozenset({"code"})),
     "go_away": (frozenset(), frozenset({"message"})),

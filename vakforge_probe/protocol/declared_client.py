@@ -92,7 +92,8 @@ class DeclaredClient:
             "chunk": 0,
         }
         self._replies: list[Wire] = []
-        self._marks: deque[tuple[int, str]] = deque()
+        self._tools: dict[str, str] = {}
+        self._marks: deque[tuple[int, Any]] = deque()
         self._drained_at = 0
         self._dropped_to = -1
         """Audio up to this place in the server's own order is never played."""
@@ -122,7 +123,9 @@ class DeclaredClient:
                 }
                 return self._messages("start", {})
             case ToolResult(call_id, output):
-                return self._messages("tool_result", {"call_id": call_id, "output": output})
+                name = self._tools.get(call_id, "")
+                values = {"call_id": call_id, "name": name, "output": output}
+                return self._messages("tool_result", values)
             case Truncate(item_id, audio_end_ms):
                 return self._messages("truncate", {"item": item_id, "ms": audio_end_ms})
             case CancelResponse(response_id):
@@ -264,21 +267,19 @@ class DeclaredClient:
         return [Interrupt(at=at, response_id=_text(values, "response"))]
 
     def _on_mark(self, values: Values, at: Instant) -> list[Event]:
-        mark = _text(values, "mark")
-        if mark is None:
-            raise StrictError("a mark without a name")
         if len(self._marks) >= self.limits.max_events:
             raise LimitExceeded("max_events")
-        self._marks.append((max(at.at, self._drained_at), mark))
+        self._marks.append((max(at.at, self._drained_at), values["mark"]))
         return []
 
     def _on_tool_call(self, values: Values, at: Instant) -> list[Event]:
-        arguments = values["arguments"]
+        arguments = values.get("arguments")
         if not isinstance(arguments, str):
-            arguments = json.dumps(arguments, allow_nan=False)
+            arguments = json.dumps(values.get("parameters", {}), allow_nan=False)
         call_id, name = _text(values, "call_id"), _text(values, "name")
         if call_id is None or name is None:
             raise StrictError("a call of a tool without id or name")
+        self._tools[call_id] = name
         return [ToolCall(at=at, call_id=call_id, name=clean(name, 200), arguments=arguments,
                          response_id=_text(values, "response"))]  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 from typing import Any
 
 from vakforge_probe.limits import Limits
@@ -222,8 +223,11 @@ class _Writer:
 
     def tool_call(self, call_id: str, name: str, arguments: str) -> list[Wire]:
         """Return a whole call of a tool."""
-        call = {"call_id": call_id, "name": name, "arguments": arguments}
-        return self._server._messages("tool_call", **call, response=self.id)
+        call = {"call_id": call_id, "name": name, "response": self.id}
+        parameters = json.loads(arguments)
+        return self._server._messages(
+            "tool_call", arguments=arguments, parameters=parameters, **call
+        )
 
     def end(self, status: str = "completed", reason: str | None = None) -> list[Wire]:
         """Return the end of the response; nothing where the protocol does not tell it."""
