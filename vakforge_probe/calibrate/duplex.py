@@ -16,7 +16,7 @@ from vakforge_eval.metrics.overlap import agent_overlap_rate, overlap_rate
 from vakforge_eval.metrics.reaction import Fate, Reaction
 from vakforge_eval.metrics.view import CallView, EventView, TurnView
 from vakforge_eval.timeline.call import CallTimeline, Utterance
-from vakforge_eval.timeline.instant import ns_to_s
+from vakforge_eval.timeline.instant import NS_PER_S, ns_to_s
 from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Flag, Measured, MetricValue
 from vakforge_probe.agent.overlaps import Outcome, outcome_at
@@ -245,6 +245,7 @@ class _Call:
         views: list[TurnView | EventView] = [*self._view.turn_views, *self._view.event_views]
         flags = tuple(sorted({flag for view in views for flag in view.flags}))
         for name, metric in OVERLAPS.items():
+            truth = None if line is None else _seconds(line, name)
             yield Row(
                 metric=name,
                 condition=self._timeline.system,
@@ -252,11 +253,11 @@ class _Call:
                 turn=-1,
                 step=-1,
                 is_matched=line is not None,
-                truth=None if line is None else _seconds(line, name),
+                truth=truth,
                 measured=_in_seconds(metric(self._view), line),
                 valid=_is_valid(flags),
                 flags=flags,
-                agent_late_ns=0 if line is None else round(line.error_s * 1e9),
+                agent_late_ns=0 if truth is None else round((truth.hi - truth.lo) * 1e9),
             )
 
 
@@ -266,7 +267,16 @@ def _is_valid(flags: Iterable[Flag]) -> bool:
 
 def _seconds(line: OverlapLine, name: str) -> TruthValue:
     value = line.overlap_s if name == "overlap_rate" else line.agent_overlap_s
-    return TruthValue(value=value, lo=value - line.error_s, hi=value + line.error_s)
+    # A share of what may have been longer or shorter, where the ends of the stream came late.
+    most, least = (line.total_s * NS_PER_S / max(1, ns) for ns in _lengths(line))
+    return TruthValue(
+        value=value, lo=(value - line.error_s) * least, hi=(value + line.error_s) * most
+    )
+
+
+def _lengths(line: OverlapLine) -> tuple[int, int]:
+    """Return the least and the most that the caller's stream lasted (ns)."""
+    return line.end[0] - line.begin[1], line.end[1] - line.begin[0]
 
 
 def _in_seconds(share: MetricValue, line: OverlapLine | None) -> MetricValue:

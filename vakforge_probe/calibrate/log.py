@@ -69,12 +69,17 @@ class EventLine(_Stated, frozen=True):
 
 
 class OverlapLine(_Line, frozen=True):
-    """How long both talked at once, and how badly the agent knows it (s)."""
+    """How long both talked at once, and how badly the agent knows it (s).
+
+    `begin` and `end` are the bounds of the moments (ns) between which the caller's stream ran.
+    """
 
     overlap_s: float
     agent_overlap_s: float
     total_s: float
     error_s: float
+    begin: tuple[int, int]
+    end: tuple[int, int]
 
 
 class _HeardLine(_Line, frozen=True):
