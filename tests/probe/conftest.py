@@ -169,7 +169,10 @@ def with_truth(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
             clips = data_root() / "clips"
             async with await serve_agent(Behaviour(), "127.0.0.1", 0, log, clips) as agent:
                 systems = [
-                    System(name, Target(f"{agent.url}?{urlencode(knobs)}", "agent", protocol))
+                    System(
+                        name,
+                        Target(f"{agent.url_for(protocol)}?{urlencode(knobs)}", "agent", protocol),
+                    )
                     for name, (knobs, protocol) in targets.items()
                 ]
                 plans = plan_campaign(systems, load_suite(suite).scenarios, folder=folder)

@@ -47,7 +47,8 @@ class Clip:
         pcm, spans = self.pcm, self.voiced
         if rate_hz != RATE_HZ:
             n = _scaled(len(pcm), rate_hz)
-            pcm = soxr.resample(pcm, RATE_HZ, rate_hz, quality="VHQ")[:n]
+            raw = soxr.resample(pcm.astype(np.float64), RATE_HZ, rate_hz, quality="VHQ")[:n]
+            pcm = np.clip(np.rint(raw), -32768, 32767).astype(np.int16)
             pcm = np.pad(pcm, (0, n - len(pcm)))
             spans = tuple((_scaled(a, rate_hz), _scaled(b, rate_hz)) for a, b in spans)
         if codec in g711.CODECS:

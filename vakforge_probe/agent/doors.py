@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.protocol.declared import Profile, shipped_profiles
 from vakforge_probe.protocol.declared_server import DeclaredServer
+from vakforge_probe.protocol.gemini_server import GeminiLiveServer
 from vakforge_probe.protocol.openai_names import BETA_HEADER
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer, ServerOptions
+from vakforge_probe.protocol.pipecat_server import PipecatServer
 from vakforge_probe.protocol.server import ServerCodec
 
-__all__ = ["DOORS", "Knock"]
+__all__ = ["DOORS", "Knock", "path_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,32 @@ def _declared(profile: Profile) -> Door:
     return lambda behaviour, knock: DeclaredServer(profile, tag=knock.tag)
 
 
+def _gemini_live(behaviour: Behaviour, knock: Knock) -> ServerCodec:
+    return GeminiLiveServer(tag=knock.tag)
+
+
+def _pipecat(behaviour: Behaviour, knock: Knock) -> ServerCodec:
+    return PipecatServer(tag=knock.tag)
+
+
+_GEMINI = "/ws/google.ai.generativelanguage.{}.GenerativeService.BidiGenerateContent"
+_PATHS = {
+    "openai-realtime": "/v1/realtime",
+    "gemini-live": _GEMINI.format("v1beta"),
+    "pipecat": "/ws-client",
+}
+"""Where a protocol that is not declared is at home."""
+
 DOORS: dict[str, Door] = {
     "/": _openai_realtime,
     "/v1/realtime": _openai_realtime,
+    "/ws-client": _pipecat,
+    **{_GEMINI.format(version): _gemini_live for version in ("v1", "v1beta", "v1alpha")},
     **{profile.path: _declared(profile) for profile in shipped_profiles().values()},
 }
+
+
+def path_of(protocol: str) -> str:
+    """Return the path at which the agent speaks ``NAME[/PROFILE]``."""
+    name = protocol.partition("/")[0]
+    return _PATHS[name] if name in _PATHS else shipped_profiles()[name].path

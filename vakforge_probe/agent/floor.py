@@ -162,7 +162,7 @@ class Floor:
         stopped = self._active
         if stopped is not None:
             self._p.outbox.drop(stopped.tag)
-        self._speech_started(utterance)
+        self._speech_started(utterance, is_interruption=True)
         self._p.note({"type": "stop", "response": stopped.tag if stopped else None,
                       "onset_sample": utterance.start})  # fmt: skip
         rule = "backchannel_stop" if self._is_ignoring else "stop"
@@ -173,7 +173,7 @@ class Floor:
         if deferred is not None:
             self._endpoint(deferred)
 
-    def _speech_started(self, utterance: Utterance) -> None:
+    def _speech_started(self, utterance: Utterance, *, is_interruption: bool = False) -> None:
         self._item = self._p.server.new_id("item")
         flushes = self._p.server.interrupts
 
@@ -182,7 +182,8 @@ class Floor:
                 self._p.ledger.flush(p.at, p.late_ns, utterance.start)
 
         start_ms = utterance.start * 1000 // self._p.ears.tape.rate_hz
-        self._p.outbox.say(self._p.server.speech_started(start_ms, self._item), posted)
+        told = self._p.server.speech_started(start_ms, self._item, is_interruption=is_interruption)
+        self._p.outbox.say(told, posted)
 
     def _ignore(self, utterance: Utterance, rule: str) -> None:
         self._is_ignoring = True

@@ -20,7 +20,7 @@ from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.call import AgentCall, World
 from vakforge_probe.agent.clips import ClipStore
 from vakforge_probe.agent.dialogue import NEEDED
-from vakforge_probe.agent.doors import DOORS, Knock
+from vakforge_probe.agent.doors import DOORS, Knock, path_of
 from vakforge_probe.agent.listener import AgentConnection
 from vakforge_probe.agent.matching import ClipBook
 from vakforge_probe.agent.truthlog import TruthLog
@@ -53,9 +53,13 @@ class AgentServer:
 
     @property
     def url(self) -> str:
-        """URL to dial; knobs go into its query."""
+        """URL to dial for OpenAI Realtime; knobs go into its query."""
+        return self.url_for("openai-realtime")
+
+    def url_for(self, protocol: str) -> str:
+        """Return the URL to dial for ``NAME[/PROFILE]``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self._scheme}://{host}:{self.port}/v1/realtime"
+        return f"{self._scheme}://{host}:{self.port}{path_of(protocol)}"
 
     async def serve_forever(self) -> None:
         """Serve until cancelled."""

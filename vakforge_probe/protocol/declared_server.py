@@ -16,6 +16,7 @@ from vakforge_probe.protocol.server import (
     CancelRequested,
     ClientEvent,
     HungUp,
+    ResponseRequested,
     SessionUpdated,
     ToolOutput,
     TruncateRequested,
@@ -112,7 +113,8 @@ class DeclaredServer:
                 self._replies += self._messages("ready")
                 return [SessionUpdated()]
             case "tool_result":
-                return [ToolOutput(str(values.get("call_id")), str(values.get("output")))]
+                output = ToolOutput(str(values.get("call_id")), str(values.get("output")))
+                return [output, ResponseRequested()]
             case "truncate":
                 ms = values.get("ms")
                 if not isinstance(ms, int | float):
@@ -150,11 +152,17 @@ class DeclaredServer:
         """Return what refuses something."""
         return self._messages("error", code=code, message=text)
 
-    def speech_started(self, audio_start_ms: int, item_id: str) -> list[Wire]:
-        """Return what tells that the user began; what makes clients drop audio goes first."""
-        order = {"response": None, "order": self._order}
+    def speech_started(
+        self, audio_start_ms: int, item_id: str, *, is_interruption: bool = False
+    ) -> list[Wire]:
+        """Return what tells that the user began; what makes clients drop audio goes first.
+
+        On the telephone bots give that order whenever a user begins, whether they talk or not.
+        """
         told = self._messages("speech_started", offset_ms=audio_start_ms, item=item_id)
-        return self._messages("interrupt", **order) + told
+        if not is_interruption and "mark" not in self._p.server:
+            return told
+        return self._messages("interrupt", response=None, order=self._order) + told
 
     def speech_stopped(self, audio_end_ms: int, item_id: str) -> list[Wire]:
         """Return what tells that the user ended."""

@@ -316,7 +316,9 @@ class OpenAIRealtimeServer:
         }
         return self.messages("error", error=detail)
 
-    def speech_started(self, audio_start_ms: int, item_id: str) -> list[Wire]:
+    def speech_started(
+        self, audio_start_ms: int, item_id: str, *, is_interruption: bool = False
+    ) -> list[Wire]:
         """Return ``input_audio_buffer.speech_started``; ms of input-sample time."""
         name = "input_audio_buffer.speech_started"
         return self.messages(name, audio_start_ms=audio_start_ms, item_id=item_id)

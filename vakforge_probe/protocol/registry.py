@@ -10,13 +10,17 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import ClientCodec
 from vakforge_probe.protocol.declared import load_profile, shipped_profiles
 from vakforge_probe.protocol.declared_client import DeclaredClient
+from vakforge_probe.protocol.gemini_client import GeminiLiveClient
 from vakforge_probe.protocol.openai_client import OpenAIRealtimeClient
+from vakforge_probe.protocol.pipecat_client import PipecatClient
 from vakforge_probe.text import nearest
 
 __all__ = ["PROTOCOLS", "make_client"]
 
 PROTOCOLS: dict[str, Callable[[str, Limits], ClientCodec]] = {
     OpenAIRealtimeClient.name: OpenAIRealtimeClient.of_profile,
+    GeminiLiveClient.name: GeminiLiveClient.of_profile,
+    PipecatClient.name: PipecatClient.of_profile,
 }
 
 

@@ -199,8 +199,13 @@ class ServerCodec(Protocol):
         """Return what refuses something and does not end the session."""
         ...
 
-    def speech_started(self, audio_start_ms: int, item_id: str) -> list[Wire]:
-        """Return what tells that the user began; ms of input-sample time."""
+    def speech_started(
+        self, audio_start_ms: int, item_id: str, *, is_interruption: bool = False
+    ) -> list[Wire]:
+        """Return what tells that the user began; ms of input-sample time.
+
+        `is_interruption` says that the agent stops because of it.
+        """
         ...
 
     def speech_stopped(self, audio_end_ms: int, item_id: str) -> list[Wire]:

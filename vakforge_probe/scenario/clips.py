@@ -93,10 +93,12 @@ class Clip:
         if rate_hz == self.rate_hz:
             return self
         n = _scaled(len(self.pcm), self.rate_hz, rate_hz)
-        raw = soxr.resample(self.pcm, self.rate_hz, rate_hz, quality="VHQ")[:n]
+        # As floats: of integers the library would make dither even where there is silence.
+        raw = soxr.resample(self.pcm.astype(np.float64), self.rate_hz, rate_hz, quality="VHQ")[:n]
+        pcm = np.clip(np.rint(raw), -32768, 32767).astype(np.int16)
         return replace(
             self,
-            pcm=np.pad(raw, (0, n - len(raw))),
+            pcm=np.pad(pcm, (0, n - len(pcm))),
             rate_hz=rate_hz,
             voiced=tuple(
                 (_scaled(a, self.rate_hz, rate_hz), _scaled(b, self.rate_hz, rate_hz))

@@ -17,7 +17,7 @@ from vakforge_eval.signal.activity import MIN_RATE_HZ
 from vakforge_eval.signal.pcm import CODECS, PcmDecoder
 from vakforge_eval.timeline.call import AgentAudio
 from vakforge_eval.timeline.events import AudioChunk
-from vakforge_eval.timeline.records import Direction, Flags
+from vakforge_eval.timeline.records import Direction
 
 __all__ = ["MAX_RATE_HZ", "decode_audio"]
 
@@ -64,6 +64,7 @@ class _Decoder:
         self._streams: dict[_StreamKey, _Stream] = {}
         self._seq, self._message = -1, b""
         self._json: Any = None
+        self._is_parsed = False
         # Each message is read once, and its parts are decoded once.
         self._left_bytes = 2 * int(np.sum(self._records["length"], dtype=np.int64))
         self._left_s = capture.bounds.audio_s
@@ -108,10 +109,12 @@ class _Decoder:
         self._read(seq)
         try:
             if chunk.transfer == "binary":
-                begin = int(chunk.locator or 0)
-                return self._paid(self._message[begin:]) if begin >= 0 else None
+                begin, _, end = chunk.locator.partition(":")
+                place = slice(int(begin or 0), int(end) if end else None)
+                is_sound = place.start >= 0 and (place.stop is None or place.stop >= 0)
+                return self._paid(self._message[place]) if is_sound else None
             if chunk.transfer == "json_base64":
-                text = strict_json.pointed(self._json, chunk.locator)
+                text = strict_json.pointed(self._parsed(), chunk.locator)
                 return base64.b64decode(self._paid(text), validate=True)
         except (ValueError, LookupError, TypeError):
             return None
@@ -123,9 +126,15 @@ class _Decoder:
             return
         self._seq, self._json = seq, None
         self._message = self._paid(self._capture.payload(self._records[seq]))
-        if not int(self._records[seq]["flags"]) & Flags.BINARY:
+        self._is_parsed = False
+
+    def _parsed(self) -> Any:
+        """Return the current message as JSON; some targets send it in binary messages."""
+        if not self._is_parsed:
+            self._is_parsed = True
             with suppress(ValueError):
                 self._json = strict_json.loads(self._message)
+        return self._json
 
     def _paid(self, data: _Sized) -> _Sized:
         """Return `data`; a journal that points at the same bytes over and over is refused."""

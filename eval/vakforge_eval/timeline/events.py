@@ -117,7 +117,8 @@ class AudioChunk(Event):
 
     The journal does not repeat the audio: `transfer` and `locator` say where in the recorded
     message it lies. ``json_base64`` with a JSON pointer, or ``binary`` with ``locator`` the byte
-    offset at which the payload begins. `data` is the decoded payload, live only.
+    offset at which the payload begins, or ``begin:end`` where something follows it. `data` is the
+    decoded payload, live only.
     """
 
     TYPE: ClassVar[str] = "audio_chunk"
