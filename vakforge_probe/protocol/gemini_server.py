@@ -1,4 +1,4 @@
-"""The server's side of Gemini Live: JSON in binary messages, several things in one where it fits."""
+"""The server's side of Gemini Live: JSON in binary messages."""
 
 from __future__ import annotations
 

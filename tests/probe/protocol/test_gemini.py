@@ -103,7 +103,8 @@ def test_all_that_one_message_holds_is_told_in_order(is_snake: bool) -> None:
                              ("inputTranscription", "input_transcription"),
                              ("outputTranscription", "output_transcription"),
                              ("generationComplete", "generation_complete"),
-                             ("usageMetadata", "usage_metadata"), ("goAway", "go_away")):  # fmt: skip
+                             ("usageMetadata", "usage_metadata"),
+                             ("goAway", "go_away")):  # fmt: skip
             text = text.replace(camel, snake)
     events = GeminiLiveClient().receive(text, AT)
     assert [type(event) for event in events] == [
@@ -166,8 +167,8 @@ def test_a_breach_ends_the_session(data: Wire) -> None:
 @given(st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(
-        st.sampled_from(["setup", "serverContent", "modelTurn", "parts", "toolCall", "realtimeInput",
-                         "audio", "functionCalls", "tools", "goAway", "voiceActivity"]), inner),
+        st.sampled_from(["setup", "serverContent", "modelTurn", "parts", "toolCall",
+                         "realtimeInput", "audio", "functionCalls", "tools", "goAway", "voiceActivity"]), inner),
     max_leaves=8,
 ))  # fmt: skip
 def test_any_json_is_taken_without_a_bug(message: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -65,9 +66,7 @@ def test_known_bytes_are_read() -> None:
 def test_known_bytes_are_written() -> None:
     assert write_frame(Message("{}")) == MESSAGE
     assert write_frame(Interruption()) == b"\x2a\x00"
-    assert write_frame(Audio(b"\1\2", 16000)) == bytes.fromhex(
-        "120920807d2801".replace("8007d", "807d")
-    ) + (b"\x1a\x02\1\2")
+    assert write_frame(Audio(b"\1\2", 16000)) == b"\x12\x09\x20\x80\x7d\x28\x01\x1a\x02\1\2"
 
 
 @given(st.binary(max_size=2000), st.integers(1, 200_000), st.integers(1, 8))
@@ -86,10 +85,8 @@ def test_messages_are_read_back(text: str) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_frame_or_refused(data: bytes) -> None:
-    try:
+    with contextlib.suppress(StrictError):
         read_frame(data)
-    except StrictError:
-        pass
     assert all(isinstance(e, Event) for e in PipecatClient().receive(data, AT))
     PipecatServer().receive(data)
 
@@ -163,8 +160,10 @@ class TestBothSides:
         (event,) = client.receive(write_frame(Message(json.dumps(message))), AT)
         assert isinstance(event, Unknown)
 
-    @pytest.mark.parametrize("data", ["text", write_frame(Message("[]")), write_frame(Audio(b"", 0)),
-                                      write_frame(Audio(b"", 8000, 2)), b""])  # fmt: skip
+    @pytest.mark.parametrize("data", [
+        "text", b"", write_frame(Message("[]")), write_frame(Audio(b"", 0)),
+        write_frame(Audio(b"", 8000, 2)),
+    ])  # fmt: skip
     def test_a_breach_ends_the_session(self, data: Wire) -> None:
         client, _ = self.begun()
         assert isinstance(client.receive(data, AT)[0], Fault)
