@@ -20,9 +20,6 @@ __all__ = ["Behaviour", "parse_pairs"]
 Seconds = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
 Dbfs = Annotated[float, Field(ge=-90, le=0, allow_inf_nan=False)]
 
-FOREIGN_KEYS = frozenset({"model", "intent", "call_id", "deployment", "api-version", "api_key"})
-"""Query keys that clients of the copied protocols send and that are no knobs."""
-
 Fault = Literal[
     "malformed_json",
     "nan_json",
@@ -213,7 +210,7 @@ class Behaviour(BaseModel):
         ConfigError
             If a key is unknown or a value is not allowed; names key, value and nearest key.
         """
-        own = {k: v for k, v in pairs.items() if k not in FOREIGN_KEYS}
+        own = dict(pairs)
         for key in own:
             if key not in type(self).model_fields:
                 near = nearest(key, type(self).model_fields, least=0)

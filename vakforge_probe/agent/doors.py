@@ -28,6 +28,9 @@ class Knock:
 
 Door = Callable[[Behaviour, Knock], ServerCodec]
 
+_FOREIGN = frozenset({"model", "intent", "call_id", "deployment", "api-version", "api_key",
+                      "key", "access_token", "alt"})  # fmt: skip
+
 
 def _openai_realtime(behaviour: Behaviour, knock: Knock) -> ServerCodec:
     return OpenAIRealtimeServer(
@@ -71,6 +74,10 @@ DOORS: dict[str, Door] = {
     **{_GEMINI.format(version): _gemini_live for version in ("v1", "v1beta", "v1alpha")},
     **{profile.path: _declared(profile) for profile in shipped_profiles().values()},
 }
+
+
+FOREIGN_KEYS = _FOREIGN.union(*(profile.query for profile in shipped_profiles().values()))
+"""Query keys that clients of the copied protocols send and that are no knobs."""
 
 
 def path_of(protocol: str) -> str:

@@ -20,7 +20,7 @@ from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.call import AgentCall, World
 from vakforge_probe.agent.clips import ClipStore
 from vakforge_probe.agent.dialogue import NEEDED
-from vakforge_probe.agent.doors import DOORS, Knock, path_of
+from vakforge_probe.agent.doors import DOORS, FOREIGN_KEYS, Knock, path_of
 from vakforge_probe.agent.listener import AgentConnection
 from vakforge_probe.agent.matching import ClipBook
 from vakforge_probe.agent.truthlog import TruthLog
@@ -107,7 +107,7 @@ class _Desk:
         pairs = parse_qsl(urlsplit(request.path).query, keep_blank_values=True)
         if len(dict(pairs)) != len(pairs):
             raise ConfigError("a knob is set twice in the URL")
-        return self._behaviour.overridden(dict(pairs))
+        return self._behaviour.overridden({k: v for k, v in pairs if k not in FOREIGN_KEYS})
 
     async def run(self, connection: ServerConnection) -> None:
         """Run one call on an accepted connection until it is closed."""

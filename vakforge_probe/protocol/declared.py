@@ -139,8 +139,8 @@ class Profile(_Strict):
     confirmed_by
         Which server, SDK or recording has shown that this profile is right; without any it is
         experimental.
-    path
-        Where the reference agent serves it.
+    path, query
+        Where the reference agent serves it, and what clients put into a URL's query.
     is_continuous
         The target streams its silence too.
     is_half_duplex
@@ -154,6 +154,7 @@ class Profile(_Strict):
     about: str
     confirmed_by: str | None = None
     path: Annotated[str, Field(pattern=r"^/[A-Za-z0-9/._-]+$")]
+    query: list[str] = Field(default_factory=list)
     headers: dict[str, str] = Field(default_factory=dict)
     subprotocols: list[str] = Field(default_factory=list)
     user_audio: UserAudio

@@ -99,7 +99,7 @@ class DeclaredServer:
             return [AudioAppended(decode_base64(values["audio"], self._limits.max_message_bytes))]
         for name, templates in self._p.client_templates.items():
             for i, shape in enumerate(templates):
-                values = shape.read(message)
+                values = shape.glean(message)
                 if values is not None:
                     return self._understood(name, values, is_last=i == len(templates) - 1)
         return []
@@ -136,7 +136,7 @@ class DeclaredServer:
 
     # What the agent sends
 
-    def _messages(self, name: ServerMessage, **values: Any) -> list[Wire]:
+    def _messages(self, name: ServerMessage, /, **values: Any) -> list[Wire]:
         templates = self._p.server_templates.get(name)
         if not templates:
             return []

@@ -24,6 +24,7 @@ __all__ = ["GeminiLiveServer"]
 
 AGENT_HZ = 24_000
 USER_HZ = 16_000
+_FROM_URLS = str.maketrans("-_", "+/")
 
 
 class GeminiLiveServer:
@@ -86,11 +87,16 @@ class GeminiLiveServer:
 
     def _input(self, given: dict[str, Any]) -> list[ClientEvent]:
         parts = [read.mapping(given, "audio"), *read.items(given, "mediaChunks")]
-        limit = self._limits.max_message_bytes
         events: list[ClientEvent] = [
-            AudioAppended(decode_base64(part["data"], limit)) for part in parts if "data" in part
+            AudioAppended(self._decoded(part["data"])) for part in parts if "data" in part
         ]
         return events + ([AudioCommitted()] if read.get(given, "activityEnd") is not None else [])
+
+    def _decoded(self, text: object) -> bytes:
+        # In this protocol's JSON both alphabets are right; the official client uses that of URLs.
+        if isinstance(text, str):
+            text = text.translate(_FROM_URLS)
+        return decode_base64(text, self._limits.max_message_bytes)
 
     def _tool_response(self, given: dict[str, Any]) -> list[ClientEvent]:
         answers = read.items(given, "functionResponses")

@@ -53,6 +53,38 @@ class Template:
         values: dict[str, Any] = {}
         return values if _read(self._shape, message, values) else None
 
+    def glean(self, message: Any) -> dict[str, Any] | None:
+        """Return what is in the holes that `message` has, if its plain fields are those of here.
+
+        A client of somebody else says the same in other words: only the constants at the top, which
+        name the message, have to be right.
+        """
+        if not isinstance(self._shape, dict) or not isinstance(message, dict):
+            return None
+        names = {key: value for key, value in self._shape.items() if not _has_holes(value)}
+        plain = {key: value for key, value in names.items() if not isinstance(value, dict | list)}
+        if not plain:
+            return self.read(message)
+        if not _read(plain, message, {}):
+            return None
+        found = ((name, pointed(message, pointer)) for name, pointer in self.holes.items())
+        return {name: value for name, value in found if value is not None}
+
+
+def _has_holes(shape: Any) -> bool:
+    return bool(dict(_holes(shape, "")))
+
+
+def pointed(message: Any, pointer: str) -> Any:
+    """Return what lies at a JSON pointer; None if there is nothing."""
+    for key in pointer.split("/")[1:]:
+        key = key.replace("~1", "/").replace("~0", "~")
+        if isinstance(message, list):
+            message = message[0] if message else None
+        else:
+            message = message.get(key) if isinstance(message, dict) else None
+    return message
+
 
 def _holes(shape: Any, pointer: str) -> Iterator[tuple[str, str]]:
     if isinstance(shape, dict):

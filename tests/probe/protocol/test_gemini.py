@@ -78,6 +78,11 @@ def test_the_users_audio_is_taken_in_both_casings(message: dict[str, Any]) -> No
     assert GeminiLiveServer().receive(json.dumps(message)) == [AudioAppended(b"\0\1")]
 
 
+def test_the_users_audio_is_taken_in_both_alphabets() -> None:
+    message = {"realtimeInput": {"audio": {"data": "-_8="}}}
+    assert GeminiLiveServer().receive(json.dumps(message)) == [AudioAppended(b"\xfb\xff")]
+
+
 def test_the_probes_audio_lies_where_it_is_said_to() -> None:
     client = GeminiLiveClient()
     message = client.audio_frame(b"\0\1")
@@ -168,7 +173,8 @@ def test_a_breach_ends_the_session(data: Wire) -> None:
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(
         st.sampled_from(["setup", "serverContent", "modelTurn", "parts", "toolCall",
-                         "realtimeInput", "audio", "functionCalls", "tools", "goAway", "voiceActivity"]), inner),
+                         "realtimeInput", "audio", "functionCalls", "tools", "goAway",
+                         "voiceActivity"]), inner),
     max_leaves=8,
 ))  # fmt: skip
 def test_any_json_is_taken_without_a_bug(message: Any) -> None:
