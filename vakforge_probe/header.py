@@ -95,6 +95,7 @@ def header(
         "target": target,
         "protocol": codec.name,
         "profile": codec.profile,
+        "experimental": codec.is_experimental,
         "capabilities": asdict(codec.capabilities),
         "user_audio": {
             "codec": pcm_codec,

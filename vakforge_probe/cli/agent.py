@@ -49,10 +49,14 @@ def agent(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> ExitCode | None:
-    """Run the reference agent: OpenAI Realtime dialect at / and /v1/realtime.
+    """Run the reference agent: OpenAI Realtime at / and /v1/realtime, others at their own paths.
 
     Once it listens it prints {"url": …} on stdout, with or without --json. Settings may also be
     given for one connection by the URL's query: ws://127.0.0.1:8765/v1/realtime?reply_delay=0.5
+
+    Gemini Live is at /ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent,
+    Pipecat at /ws-client, the declared protocols at the paths of their profiles: /twilio, /telnyx,
+    /plivo, /exotel, /vonage, /v1/live/sessions, /v1/agent/converse, /v1/convai/conversation, …
 
     A certificate for --tls-port: openssl req -x509 -nodes -newkey ec -pkeyopt
     ec_paramgen_curve:prime256v1 -subj /CN=agent -addext subjectAltName=IP:127.0.0.1 -keyout key.pem

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _HEADERS = "VAKFORGE_PROBE_RUN_HEADER"
+_EXPERIMENTAL = "nothing but this project's own agent has confirmed how it is spoken"
 
 
 @command
@@ -31,9 +32,13 @@ def run(
     protocol: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME[/PROFILE]",
-            help="How the target speaks, e.g. openai-realtime/beta-manual; words of a profile: "
-            "ga, beta, pcm, pcmu, pcma, continuous, manual, halfduplex, flush.",
+            metavar="NAME[/PROFILE]|FILE",
+            help="How the target speaks: openai-realtime with words such as beta-manual (ga, beta, "
+            "pcm, pcmu, pcma, in16k, continuous, manual, halfduplex, flush; azure, azurebeta, xai, "
+            "qwen, localai, speaches, vllm), gemini-live, pipecat, gpt-live, twilio, telnyx, "
+            "plivo, exotel, vonage, deepgram-agent, elevenlabs, ultravox, assemblyai, "
+            "fastrtc-ws, or a "
+            "YAML file that declares another one.",
         ),
     ] = None,
     baseline_target: Annotated[
@@ -79,6 +84,7 @@ def run(
     """
     from vakforge_probe.campaign import new_folder, plan_campaign, systems_of
     from vakforge_probe.cli.session import conclude, dial_all
+    from vakforge_probe.protocol.registry import make_client
     from vakforge_probe.scenario.choose import choose_scenarios
     from vakforge_probe.scenario.loader import load_model
     from vakforge_probe.target import Hardware, load_targets, resolve_target
@@ -106,5 +112,8 @@ def run(
     folder = new_folder(out)
     plans = plan_campaign(systems, chosen, folder=folder / "calls", repeats=repeats, seed=seed)
     console = human(as_json=json, quiet=quiet)
+    for spoken in dict.fromkeys(system.target.protocol for system in systems):
+        if make_client(spoken).is_experimental:
+            console.print(f"{spoken} is experimental: {_EXPERIMENTAL}", markup=False)
     outcomes, stopped = dial_all(plans, concurrency=concurrency, console=console)
     return conclude(outcomes, folder=folder, stopped=stopped, console=console, as_json=json)

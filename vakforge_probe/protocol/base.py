@@ -113,6 +113,8 @@ class ClientCodec(Protocol):
     flush_on: frozenset[str]
     """Types of events that empty the caller's queue: by the profile, and as the effective session
     now says. Whatever is in it, audio of a cancelled response is never played."""
+    is_experimental: bool
+    """Whether nothing but this project's own agent has confirmed what it says and reads."""
     is_ready_at_once: bool
     """Whether no answer to the start of the session is to be waited for."""
 

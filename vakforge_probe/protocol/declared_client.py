@@ -83,6 +83,7 @@ class DeclaredClient:
         self.subprotocols = tuple(profile.subprotocols)
         self.headers = dict(profile.headers)
         self.flush_on = profile.flushes
+        self.is_experimental = profile.is_experimental
         self.is_ready_at_once = "ready" not in profile.server
         self._call: dict[str, Any] = {
             "stream": secrets.token_hex(16),

@@ -64,6 +64,7 @@ class GeminiLiveClient:
     """Codec of `ClientCodec`'s shape."""
 
     name = "gemini-live"
+    is_experimental = False
     is_ready_at_once = False
     subprotocols: tuple[str, ...] = ()
 

@@ -132,6 +132,10 @@ class OpenAIRealtimeClient:
     flush_on
         Types of events on which its clients drop what they hold, whatever the session says;
         ``speech_started`` is added while the session has interrupt_response.
+    user_hz
+        Rate of the user's linear audio; that of the agent's is 24 kHz unless the session says else.
+    is_experimental
+        Nothing but the reference agent has confirmed what the profile says.
 
     Attributes
     ----------
@@ -152,11 +156,14 @@ class OpenAIRealtimeClient:
         is_manual: bool = False,
         is_half_duplex: bool = False,
         flush_on: frozenset[str] = profiles.FLUSH_ON,
+        user_hz: int = 24_000,
+        is_experimental: bool = False,
         profile: str = "",
     ) -> None:
         self.profile = profile or dialect
         self.limits = limits or Limits()
-        self.user_audio = AudioFormat(codec, 24000 if codec == "pcm_s16le" else 8000)
+        self.is_experimental = is_experimental
+        self.user_audio = AudioFormat(codec, user_hz if codec == "pcm_s16le" else 8000)
         self.capabilities = Capabilities(
             server_vad_events=True,
             text_before_audio=True,
@@ -173,7 +180,7 @@ class OpenAIRealtimeClient:
         self._always_flush_on = flush_on
         self._dialect: names.Dialect = "beta" if dialect == "beta" else "ga"
         self._may_fall_back = dialect == "auto"
-        self._agent_format = (codec, self.user_audio.rate_hz)
+        self._agent_format = (codec, 24000 if codec == "pcm_s16le" else 8000)
         self._start: StartSession | None = None
         self._replies: list[Wire] = []
         self._s = _State()
@@ -352,7 +359,10 @@ class OpenAIRealtimeClient:
             raise StrictError("the session detects turns, though asked to leave that to us")
         heard = sessions.stated_format(self._s.session, "input")
         asked = (self.user_audio.codec, self.user_audio.rate_hz)
-        if heard is not None and names.codec_of_format(heard) != asked:
+        found = names.codec_of_format(heard)
+        if isinstance(heard, str) and found is not None:
+            found = found[0], asked[1]  # a mere name says nothing of the rate
+        if heard is not None and found != asked:
             raise StrictError(f"the session takes other audio than {asked[0]} at {asked[1]} Hz")
         spoken = sessions.stated_format(self._s.session, "output")
         if spoken is not None and names.codec_of_format(spoken) is None:

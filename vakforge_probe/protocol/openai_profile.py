@@ -1,6 +1,7 @@
 """Profiles of OpenAI Realtime: in what the servers that speak it differ, as data.
 
-A profile is made of words joined by ``-``, e.g. ``beta-pcmu``.
+A profile is made of words joined by ``-``, e.g. ``beta-pcmu``. A server's name is a word too, and
+stands for what is known of it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ WORDS: dict[str, dict[str, Any]] = {
     "manual": {"is_manual": True},
     "halfduplex": {"is_half_duplex": True},
     "flush": {"flush_on": FLUSH_ON | {SpeechStarted.TYPE}},
+    "in16k": {"user_hz": 16_000},
+    "azure": {"dialect": "ga", "is_experimental": True},
+    "azurebeta": {"dialect": "beta", "is_experimental": True},
+    "xai": {"dialect": "ga", "is_experimental": True},
+    "qwen": {"dialect": "beta", "user_hz": 16_000, "is_experimental": True},
+    "localai": {"dialect": "auto", "is_experimental": True},
+    "speaches": {"dialect": "beta", "is_experimental": True},
+    "vllm": {"dialect": "ga", "is_experimental": True},
 }
 """What each word says of the target, by the names of the client codec's parameters."""
 

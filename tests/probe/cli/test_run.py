@@ -89,6 +89,14 @@ def test_quiet_says_only_what_went_wrong(cli: Any, short_suite: Path) -> None:
     assert said.err == "all calls failed: refused in phase connect (exit code 3)\n"
 
 
+@pytest.mark.parametrize(("protocol", "is_said"), [("twilio", True), ("deepgram-agent", False)])
+def test_an_experimental_protocol_says_so(
+    cli: Any, short_suite: Path, protocol: str, is_said: bool
+) -> None:
+    said = cli("run", short_suite, "--target", "ws://127.0.0.1:1/", "--protocol", protocol)
+    assert (f"{protocol} is experimental" in said.err) is is_said
+
+
 def test_a_full_disk_is_exit_4_and_said_once(
     cli: Any, short_suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -550,3 +550,19 @@ def test_the_model_is_named_in_the_url_unless_one_is_there(
     url: str, model: str | None, dialled: str
 ) -> None:
     assert OpenAIRealtimeClient().dial_url(url, model) == dialled
+
+
+@pytest.mark.parametrize(("word", "user_hz"), [("qwen", 16_000), ("azurebeta", 24_000)])
+def test_a_servers_name_stands_for_what_is_known_of_it(word: str, user_hz: int) -> None:
+    codec = OpenAIRealtimeClient.of_profile(word, Limits())
+    assert codec.is_experimental
+    assert codec.user_audio.rate_hz == user_hz
+    (update,) = sent(codec.send(StartSession(SessionConfig())))
+    assert update["session"]["input_audio_format"] == "pcm16"
+    session = {"input_audio_format": "pcm16", "output_audio_format": "pcm16"}
+    events = codec.receive(json.dumps({"type": "session.updated", "session": session}), AT)
+    assert [type(event) for event in events] == [Ready]
+
+
+def test_a_plain_profile_is_not_experimental() -> None:
+    assert not OpenAIRealtimeClient.of_profile("ga-pcmu", Limits()).is_experimental
