@@ -148,7 +148,7 @@ def test_headers_come_from_the_environment_one_a_line(cli: Any, short_suite: Any
 
 def test_every_word_of_a_profile_is_explained() -> None:
     readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
-    shown = re.findall(r"[a-z]+", str(run.__annotations__["protocol"]))
+    shown = re.findall(r"[a-z0-9]+", str(run.__annotations__["protocol"]))
     for word in WORDS:
         assert f"`{word}`" in readme, word
         assert word == "auto" or word in shown, word

@@ -94,7 +94,7 @@ def test_an_experimental_protocol_says_so(
     cli: Any, short_suite: Path, protocol: str, is_said: bool
 ) -> None:
     said = cli("run", short_suite, "--target", "ws://127.0.0.1:1/", "--protocol", protocol)
-    assert (f"{protocol} is experimental" in said.err) is is_said
+    assert (f"{protocol} is experimental" in said.out) is is_said
 
 
 def test_a_full_disk_is_exit_4_and_said_once(
