@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urljoin
 
 from vakforge_eval.timeline.values import Censored, Undefined
+from vakforge_probe.agent.doors import path_of
 from vakforge_probe.agent.process import AgentProcess
 from vakforge_probe.calibrate import Row, Summary, labelled, summarize
 from vakforge_probe.call import CallOutcome, CallPlan
@@ -122,8 +123,7 @@ class Bench:
         self, conditions: Sequence[Condition], repeats: int, scenario: str | None
     ) -> list[CallPlan]:
         systems = [
-            System(c.name, Target(f"{self._url}?{urlencode(_knobs(c))}", "agent", c.protocol))
-            for c in conditions
+            System(c.name, Target(self._dialled(c), "agent", c.protocol)) for c in conditions
         ]
         known = load_suite(self._suite).scenarios
         scenarios = [s for s in known if scenario in (None, s.scenario.id)]
@@ -131,6 +131,10 @@ class Bench:
             systems, scenarios, folder=self._folder, repeats=repeats, seed=self._seed
         )
         return [labelled(_seeded(plan)) for plan in plans]
+
+    def _dialled(self, condition: Condition) -> str:
+        path = path_of(condition.protocol)
+        return f"{urljoin(self._url, path)}?{urlencode(_knobs(condition))}"
 
     async def _stall_now_and_then(self) -> None:
         moments = random.Random(self._seed)
