@@ -124,7 +124,8 @@ def markdown(doc: dict[str, Any]) -> str:
         host_line(doc),
         "",
         f"{doc['calls']} calls of `one.yaml` against the reference agent, "
-        f"{doc['concurrent_calls']} at a time. Programmed: {told}. {excluded_line(doc['excluded'])}",
+        f"{doc['concurrent_calls']} at a time. Programmed: {told}. "
+        f"{excluded_line(doc['excluded'])}",
         "",
         *bars_table(doc),
         "",
