@@ -405,7 +405,9 @@ def _correlations(agent: Floats, sent: Floats) -> Floats:
 
 def _predictor(x: Floats) -> Floats:
     """Return the filter that whitens `x` (linear prediction, a little noise for stability)."""
-    spread = np.array([x[k:] @ x[: len(x) - k] for k in range(_LPC_ORDER + 1)])
+    # Not `@`: it gives so long a product to a pool of threads, which on busy cores wait for each
+    # other many times longer than the product takes.
+    spread = np.array([np.einsum("i,i", x[k:], x[: len(x) - k]) for k in range(_LPC_ORDER + 1)])
     order = np.arange(_LPC_ORDER)
     matrix = spread[np.abs(order[:, None] - order[None, :])]
     matrix[order, order] += 1e-3 * spread[0] + 1e-6
@@ -486,4 +488,9 @@ def _padded(x: Floats, begin: int, end: int) -> Floats:
 
 
 def _fast_length(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
+    """Return the least length from `n` on that has no prime factor above 5, as an FFT likes it."""
+    best = 1 << max(0, n - 1).bit_length()
+    for odd in (3, 5, 9, 15, 25, 27, 45, 75):
+        # The least power of two that makes up for the rest.
+        best = min(best, odd << max(0, -(-n // odd) - 1).bit_length())
+    return best

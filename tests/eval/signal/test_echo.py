@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -196,3 +199,40 @@ def test_nothing_is_like_silence_or_like_too_little() -> None:
     assert likeness(sound[5000:5720], np.zeros(RATE), RATE) == (0.0, 0)
     assert likeness(sound[5000:5720], sound[5000:5100], RATE) == (0.0, 0)
     assert likeness(np.zeros(0), np.zeros(0), RATE) == (0.0, 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are told by Linux only")
+def test_the_search_keeps_to_one_thread() -> None:
+    code = """
+import os
+from pathlib import Path
+import numpy as np
+from vakforge_eval.signal.echo import Stretch, align, likeness
+
+def others_ns():
+    tasks = [t for t in Path("/proc/self/task").iterdir() if t.name != str(os.getpid())]
+    return sum(int((t / "schedstat").read_text().split()[0]) for t in tasks)
+
+def waits():
+    before = others_ns()
+    os.sched_yield()
+    return others_ns() == before
+
+while not all(waits() for _ in range(1000)):
+    pass
+begun = others_ns()
+sent, agent = np.random.default_rng(0).normal(0, 3000, (2, 96_000))
+for _ in range(5):
+    align(Stretch(agent[:60_000], sent, 25_000, 24_000))
+    likeness(agent[:1440], sent[:48_000], 24_000)
+print(others_ns() - begun)
+"""
+    several = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **several, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == 0
