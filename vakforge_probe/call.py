@@ -21,6 +21,7 @@ from vakforge_eval.timeline.events import (
     Fault,
     Ready,
     ServerError,
+    Unknown,
     event_to_json,
 )
 from vakforge_eval.timeline.instant import NS_PER_S, Instant
@@ -45,6 +46,7 @@ from vakforge_probe.net.pacer import Pacer
 from vakforge_probe.net.stamps import ArrivalStamp
 from vakforge_probe.net.websocket import Sent, WebSocketShell
 from vakforge_probe.protocol.base import EndSession, SessionConfig, StartSession, Wire
+from vakforge_probe.protocol.recognise import looks_like
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.recorder.mask import Mask
 from vakforge_probe.recorder.writer import CaptureWriter
@@ -126,6 +128,8 @@ class Call:
         self._bug: Exception | None = None
         self._phase = "ready"
         self._has_audio = False
+        self._looks_like: str | None = None
+        """Another protocol, in which a message was that the codec does not know."""
         self._reply: Handle | None = None
         self._reply_ns: int | None = None
         self._n_received_bytes = 0
@@ -263,7 +267,10 @@ class Call:
         if self._over.done():
             return False
         if not self._ready.done():
-            raise TargetTimeout(f"no session within {limit_s:g} s", phase="ready")
+            text = f"no session within {limit_s:g} s"
+            if self._looks_like is not None:
+                raise TargetProtocolError(f"{text}: {self._dialect_hint()}", phase="ready")
+            raise TargetTimeout(text, phase="ready")
         self._writer.event({"type": "phase", "name": "ready", "start": begun, "end": self._now()})
         return True
 
@@ -420,8 +427,15 @@ class Call:
         )
         self._guarded(lambda: self._take(data, Instant.arrival(stamp.lo, stamp.hi), seq))
 
+    def _dialect_hint(self) -> str:
+        return f"the target seems to speak {self._looks_like}, not {self._codec.name}"
+
     def _take(self, data: Wire, at: Instant, seq: int) -> None:
-        for event in self._codec.receive(data, at):
+        events = self._codec.receive(data, at)
+        if self._looks_like is None and any(isinstance(e, Fault | Unknown) for e in events):
+            found = looks_like(data)
+            self._looks_like = found if found != self._codec.name else None
+        for event in events:
             self._writer.event(event_to_json(event, seq))
             self._react(event)
             if self._on_event is not None:
@@ -453,8 +467,9 @@ class Call:
             case Fault(is_fatal=True, limit=str(limit)):
                 raise TargetLimitExceeded(event.what, phase=self._phase, limit=limit)
             case Fault(is_fatal=True):
+                hint = f"; {self._dialect_hint()}" if self._looks_like is not None else ""
                 raise TargetProtocolError(
-                    self._masked(event.what),
+                    self._masked(event.what) + hint,
                     phase=self._phase,
                     excerpt=self._masked(event.excerpt),
                 )

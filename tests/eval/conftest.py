@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ class CallBuilder:
         self.failure: dict[str, Any] | None = None
         self.probe: dict[str, Any] = {}
         self.sent: npt.NDArray[np.int16] | None = None
+        self.sent_gaps: Callable[[int, int], list[tuple[int, int]]] | None = None
         """Samples of the user's stream from `at(0)` on."""
         self.script: dict[str, Any] = {}
         self.journal: list[dict[str, Any]] = []
@@ -233,6 +235,7 @@ class CallBuilder:
             failure=self.failure,
             probe=self.probe,
             sent_pcm=None if self.sent is None else self._sent,
+            sent_gaps=self.sent_gaps,
             journal=tuple(self.journal),
         )
 

@@ -659,3 +659,27 @@ def test_a_bug_that_quotes_a_secret_does_not_write_it(
 
     (failure,) = journal(with_agent(play), "failure")
     assert CANARY not in failure["message"]
+
+
+def test_a_target_of_another_dialect_is_told_by_its_name(
+    with_target: Any, playing: Any, one_question: Any
+) -> None:
+    async def target(peer: Any) -> None:
+        await peer.connection.send('{"type":"Welcome","request_id":"r"}')
+        await peer.listen()
+
+    outcome, _ = with_target(target, playing(one_question))
+    assert outcome.failure.kind == "protocol_error"
+    assert "seems to speak deepgram-agent, not openai-realtime" in str(outcome.failure)
+
+
+def test_a_breach_in_the_words_of_another_dialect_names_it(
+    with_target: Any, playing: Any, one_question: Any
+) -> None:
+    async def target(peer: Any) -> None:
+        await peer.connection.send('{"serverContent":{"turnComplete":true}}')
+        await peer.listen()
+
+    outcome, _ = with_target(target, playing(one_question))
+    assert outcome.failure.kind == "protocol_error"
+    assert "seems to speak gemini-live" in str(outcome.failure)

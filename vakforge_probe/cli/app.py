@@ -62,6 +62,10 @@ app.command("doctor")(doctor.doctor)
 
 def main() -> None:
     """Run the command line; the console script's entry point."""
+    # Read when numpy loads, which only a command does. An echo is taken out by products so small
+    # that the threads of linear algebra wait for each other many times longer than they work.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
     sys.stdout = _printable(sys.stdout)
     sys.stderr = _printable(sys.stderr)
     app()

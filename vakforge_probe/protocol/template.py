@@ -38,6 +38,13 @@ class Template:
         self.holes: Mapping[str, str] = dict(_holes(shape, ""))
         """JSON pointer to each hole, by its name."""
 
+    def fit(self, message: Any) -> int:
+        """Return how many constants and holes `message` has of it; 0 if it has another shape."""
+        values = self.read(message)
+        if values is None:
+            return 0
+        return _n_leaves(self._shape) - len(self.holes) + len(values)
+
     def build(self, values: Mapping[str, Any]) -> Any:
         """Return the message with its holes filled; what may be missing and is None is left out.
 
@@ -69,6 +76,12 @@ class Template:
             return None
         found = ((name, pointed(message, pointer)) for name, pointer in self.holes.items())
         return {name: value for name, value in found if value is not None}
+
+
+def _n_leaves(shape: Any) -> int:
+    if isinstance(shape, dict):
+        return sum(map(_n_leaves, shape.values()))
+    return sum(map(_n_leaves, shape)) if isinstance(shape, list) else 1
 
 
 def _has_holes(shape: Any) -> bool:

@@ -53,6 +53,7 @@ def build_timeline(capture: Capture) -> CallTimeline:
     rate_hz, frame_samples = _user_audio(capture)
     events = tuple(event for event, _ in book.events)
     user = UserStream(stream, rate_hz, frame_samples)
+    sent = SentAudio(capture, stream, frame_samples)
     return CallTimeline(
         call_id=header.text("call_id"),
         system=header.text("system"),
@@ -80,7 +81,8 @@ def build_timeline(capture: Capture) -> CallTimeline:
             "truncated": capture.is_truncated,
         },
         journal=capture.journal,
-        sent_pcm=SentAudio(capture, stream, frame_samples).samples,
+        sent_pcm=sent.samples,
+        sent_gaps=sent.gaps,
     )
 
 

@@ -64,24 +64,34 @@ class SentAudio:
     def samples(self, start: int, stop: int) -> Pcm:
         """Return samples ``[start, stop)``; zeros where none was sent or it cannot be read."""
         out = np.zeros(max(0, stop - start), np.int16)
-        first, last = (
-            max(0, start // self._length),
-            min(len(self._frames), -(-stop // self._length)),
-        )
-        for k in range(first, last):
+        for k in self._frames_of(start, stop):
             at = k * self._length - start
-            lo, hi = max(at, 0), min(at + self._length, len(out))
-            out[lo:hi] = self._frame(k)[lo - at : hi - at]
+            lo = max(at, 0)
+            pcm = self._frame(k)[lo - at : len(out) - at]
+            out[lo : lo + len(pcm)] = pcm
         return out
 
+    def gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return from where to where samples of ``[start, stop)`` were sent but cannot be read."""
+        found = []
+        for k in self._frames_of(start, stop):
+            at, end = k * self._length, (k + 1) * self._length
+            read = at + len(self._frame(k))
+            if max(read, start) < min(end, stop):
+                found.append((max(read, start), min(end, stop)))
+        return found
+
+    def _frames_of(self, start: int, stop: int) -> range:
+        last = min(len(self._frames), -(-stop // self._length))
+        return range(max(0, start // self._length), last)
+
     def _decoded(self, frame: int) -> Pcm:
-        pcm = np.zeros(self._length, np.int16)
+        """Return what can be read of a frame, from its first sample on."""
         try:
             codec = self._form.text("codec")
             data = sent_payload(self._capture, self._form, self._frames[frame])
         except CaptureError:
-            return pcm
-        if codec in CODECS:
-            found = PcmDecoder(codec).feed(data)[: self._length]
-            pcm[: len(found)] = found
-        return pcm
+            return np.zeros(0, np.int16)
+        if codec not in CODECS:
+            return np.zeros(0, np.int16)
+        return PcmDecoder(codec).feed(data)[: self._length]

@@ -38,7 +38,8 @@ class Hearing:
     segments then. `segments` are in order of their start, and so are `sounds`: the begin and end
     of every audible stretch as heard, with nothing joined. `playout` says by which model. Messages
     are those of the timeline; where the caller's echo was in them, all that was heard goes by what
-    they are without it (`clean`).
+    they are without it (`clean`). `unknown_echo` says from when to when (ns) it cannot be told
+    whether there is one: what the caller said there cannot be read.
     """
 
     floor_dbfs: float | None
@@ -49,6 +50,7 @@ class Hearing:
     sounds: tuple[tuple[Edge, Edge], ...] = ()
     playout: str = Fifo.text
     unechoed: Unechoed | None = None
+    unknown_echo: tuple[tuple[int, int], ...] = ()
 
     @property
     def echo(self) -> Echo | None:
@@ -63,16 +65,20 @@ class Hearing:
         """Whether the caller's echo was in what came between two moments, loud enough to hear."""
         return self.unechoed is not None and self.unechoed.touches(lo_ns, hi_ns)
 
+    def may_have_echo(self, lo_ns: int, hi_ns: int) -> bool:
+        """Whether it cannot be told if the caller's echo was in what came between two moments."""
+        return any(lo < hi_ns and hi > lo_ns for lo, hi in self.unknown_echo)
+
 
 def hear(timeline: CallTimeline) -> Hearing:
     """Return what was heard of the agent in `timeline`, without what it heard of the caller."""
     hearing = _hear(timeline, None)
     gate = hearing.gate
-    unechoed = unecho(timeline, GATE_DBFS if isinstance(gate, Undefined) else gate.on_dbfs)
-    if unechoed is None:
-        return hearing
-    hearing = _hear(replace(timeline, audio=unechoed.audio), unechoed)
-    return _as_it_came(hearing, unechoed, timeline.audio)
+    unechoed, unknown = unecho(timeline, GATE_DBFS if isinstance(gate, Undefined) else gate.on_dbfs)
+    if unechoed is not None:
+        hearing = _hear(replace(timeline, audio=unechoed.audio), unechoed)
+        hearing = _as_it_came(hearing, unechoed, timeline.audio)
+    return replace(hearing, unknown_echo=unknown)
 
 
 def _as_it_came(hearing: Hearing, unechoed: Unechoed, audio: Sequence[AgentAudio]) -> Hearing:

@@ -146,8 +146,8 @@ class Unechoed:
         return any(lo < hi_ns and hi > lo_ns for lo, hi in self.spans)
 
 
-def unecho(timeline: CallTimeline, gate_dbfs: float) -> Unechoed | None:
-    """Return the agent's audio of a call without the caller's echo; None if there is none.
+def unecho(timeline: CallTimeline, gate_dbfs: float) -> tuple[Unechoed | None, tuple[_Zone, ...]]:
+    """Return the agent's audio of a call without the caller's echo, and where it is not known.
 
     Parameters
     ----------
@@ -157,16 +157,21 @@ def unecho(timeline: CallTimeline, gate_dbfs: float) -> Unechoed | None:
     Returns
     -------
     Unechoed or None
-        None too where the timeline does not hold what was sent.
+        None if there is no echo, and where the timeline does not hold what was sent.
+    tuple
+        From when to when (ns, by arrival) an echo may be in audio that was looked at, but what it
+        would repeat cannot be read.
     """
     if timeline.sent_pcm is None or not len(timeline.stream):
-        return None
+        return None, ()
     sent = _Sent(timeline)
-    echo = _find(sent, [p for p in _patches(timeline, _TAIL_NS) if p.may_be_told(gate_dbfs)])
+    patches = [p for p in _patches(timeline, _TAIL_NS) if p.may_be_told(gate_dbfs)]
+    echo = _find(sent, patches)
+    unknown = tuple(zone for patch in patches for zone in sent.unknown(patch))
     if echo is None:
-        return None
+        return None, unknown
     tail = echo.delay_ns + round((WANDER_S + SLACK_S) * NS_PER_S)
-    return _cleaned(timeline, echo, sent, _patches(timeline, max(tail, _TAIL_NS)))
+    return _cleaned(timeline, echo, sent, _patches(timeline, max(tail, _TAIL_NS))), unknown
 
 
 def _find(sent: _Sent, patches: Iterable[_Patch]) -> Echo | None:
@@ -297,7 +302,7 @@ class _Sent:
     def __init__(self, timeline: CallTimeline) -> None:
         stream = timeline.stream
         assert timeline.sent_pcm is not None  # noqa: S101 - asked by the caller
-        self._pcm = timeline.sent_pcm
+        self._pcm, self._gaps = timeline.sent_pcm, timeline.sent_gaps
         self._rate_hz = timeline.script.rate_hz
         self._length = timeline.script.frame_samples
         self._spoken = (stream["before"] + stream["after"]) // 2 - timeline.frame_ns
@@ -324,6 +329,19 @@ class _Sent:
             rate_hz=patch.rate_hz,
             offset_ns=offset_ns,
         )
+
+    def unknown(self, patch: _Patch) -> Iterator[_Zone]:
+        """Yield from when to when a patch may repeat what cannot be read."""
+        if self._gaps is None:
+            return
+        end_ns = patch.begin_ns + samples_to_ns(patch.n_samples, patch.rate_hz)
+        first = self._place(patch.begin_ns - round(_LEAD_S * NS_PER_S))
+        for begin, end in self._voiced:
+            for lo, hi in self._gaps(max(begin, first), min(end, self._place(end_ns))):
+                since = max(patch.begin_ns, self._spoken_ns(lo))
+                until = min(end_ns, self._spoken_ns(hi) + round(MAX_DELAY_S * NS_PER_S))
+                if since < until:
+                    yield since, until
 
     def _samples(self, start: int, stop: int) -> Pcm:
         out = np.zeros(stop - start, np.int16)

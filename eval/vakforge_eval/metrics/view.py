@@ -219,6 +219,9 @@ class TurnView:
             Flag.VOID: reaction is not None and reaction.void is not None,
             Flag.MISSED_INTERRUPTION: self.is_missed_interruption is True,
             Flag.ECHO: self.call.hearing.has_echo(self.turn.start.at, self.turn.closes),
+            Flag.ECHO_UNKNOWN: self.call.hearing.may_have_echo(
+                self.turn.start.at, self.turn.closes
+            ),
         }
         return _those_set(found)
 
@@ -282,14 +285,14 @@ class EventView:
         """The event's marks, in the order of their names."""
         reaction = self.reaction
         instants = (self.utterance.start, *reaction.instants())
+        heard = self.utterance.start.at, self.utterance.end.at + round(MAX_DELAY_S * NS_PER_S)
         found = {
             **_spoilt((self.utterance,), instants),
             Flag.SOFT_EDGE: reaction.has_soft_edge,
             Flag.VOID: reaction.void is not None,
             Flag.STUTTER: reaction.fate is Fate.STUTTERED,
-            Flag.ECHO: self.call.hearing.has_echo(
-                self.utterance.start.at, self.utterance.end.at + round(MAX_DELAY_S * NS_PER_S)
-            ),
+            Flag.ECHO: self.call.hearing.has_echo(*heard),
+            Flag.ECHO_UNKNOWN: self.call.hearing.may_have_echo(*heard),
         }
         return _those_set(found)
 

@@ -29,6 +29,7 @@ __all__ = [
 
 Pcm = npt.NDArray[np.int16]
 SentPcm = Callable[[int, int], Pcm]
+SentGaps = Callable[[int, int], list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,9 @@ class CallTimeline:
     sent_pcm
         ``(start, stop) -> int16``: samples of the user's stream as sent, at the script's rate;
         zeros outside of it and where it cannot be read. None where it is not known.
+    sent_gaps
+        ``(start, stop) -> [(lo, hi)]``: where in between samples were sent but cannot be read.
+        None where all can be.
     """
 
     call_id: str
@@ -175,6 +179,7 @@ class CallTimeline:
     probe: dict[str, Any] = field(default_factory=dict)
     journal: tuple[dict[str, Any], ...] = ()
     sent_pcm: SentPcm | None = field(default=None, repr=False, compare=False)
+    sent_gaps: SentGaps | None = field(default=None, repr=False, compare=False)
 
     def spoken(self, offset_ms: float) -> Instant | None:
         """Return when the sample at an offset into the user's stream had been spoken.

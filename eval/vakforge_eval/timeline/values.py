@@ -87,6 +87,7 @@ class Flag(StrEnum):
     VAD_DISAGREES = "vad_disagrees"
     VOID = "void"
     ECHO = "echo"
+    ECHO_UNKNOWN = "echo_unknown"
     STUTTER = "stutter"
     MISSED_INTERRUPTION = "missed_interruption"
 

@@ -180,6 +180,42 @@ def test_only_the_turns_that_the_echo_touched_are_flagged(new_call: Any) -> None
     assert flags == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("lost_ms", "expected"),
+    [
+        ((0, 12_000), [True, True]),
+        ((1000, 1040), [True, False]),
+        ((7000, 7020), [False, True]),
+        ((4000, 6000), [False, False]),
+    ],
+    ids=["all", "first", "second", "silence"],
+)
+def test_a_turn_whose_echo_cannot_be_looked_for_says_so(
+    new_call: Any, lost_ms: tuple[int, int], expected: list[bool]
+) -> None:
+    call = new_call(continuous_stream=True)
+    call.sent = np.zeros(12 * RATE, dtype=np.int16)
+    for at in (600, 6600):
+        call.say(at, put(call.sent, at, clip("en/order_where")))
+    lost = [ms * RATE // 1000 for ms in lost_ms]
+    call.sent[lost[0] : lost[1]] = 0
+
+    def gaps(start: int, stop: int) -> list[tuple[int, int]]:
+        lo, hi = max(start, lost[0]), min(stop, lost[1])
+        return [(lo, hi)] if lo < hi else []
+
+    call.sent_gaps = gaps
+    stream = np.zeros(12 * RATE)
+    for at in (600, 6600):
+        put(stream, at, clip("agent/generic_1").astype(float))
+    for at in range(0, len(stream), RATE // 50):
+        pcm = np.rint(stream[at : at + RATE // 50]).astype(np.int16)
+        call.audio_at(at * 1000 / RATE, pcm, None)
+    views = CallView(call.build(12_000)).turn_views
+    assert [Flag.ECHO_UNKNOWN in view.flags for view in views] == expected
+    assert not any(Flag.ECHO in view.flags for view in views)
+
+
 @pytest.mark.parametrize("noise_dbfs", [None, -50])
 def test_a_call_without_echo_is_not_touched(new_call: Any, noise_dbfs: float | None) -> None:
     room, blind = streaming(new_call), streaming(new_call)
@@ -210,7 +246,7 @@ def test_a_burst_that_was_made_before_the_user_spoke_is_not_searched(new_call: A
     call.sent = np.zeros(6 * RATE, dtype=np.int16)
     call.say(600, put(call.sent, 600, clip("en/order_where")))
     call.reply(3000, clip("agent/long_1"), pace=0)
-    assert unecho(call.build(20_000), GATE_DBFS) is None
+    assert unecho(call.build(20_000), GATE_DBFS) == (None, ())
     assert len(hear(call.build(20_000)).segments) >= 1
 
 
