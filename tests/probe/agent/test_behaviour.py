@@ -9,7 +9,7 @@ from vakforge_probe.errors import ConfigError
 def test_text_values_become_typed_ones() -> None:
     knobs = Behaviour().overridden(
         {"reply_delay": "1.2", "greeting": "off", "stop_delay": "never", "echo_db": "-20",
-         "chunk": "480", "stall": "0.5", "segments": "3", "model": "gpt-realtime"}
+         "chunk": "480", "stall": "0.5", "segments": "3"}
     )  # fmt: skip
     assert knobs.reply_delay == 1.2
     assert knobs.greeting is False
