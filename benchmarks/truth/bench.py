@@ -96,6 +96,7 @@ class Bench:
         *,
         scenario: str | None = None,
         stalls: bool = False,
+        concurrency: int = CONCURRENCY,
     ) -> None:
         """Call with each condition `repeats` times, several calls at once.
 
@@ -105,13 +106,15 @@ class Bench:
             The only one of the suite to play; None: all.
         stalls
             Whether the probe's own event loop is blocked now and then.
+        concurrency
+            How many calls at once.
         """
         print(f"{scenario or 'all'}: {len(conditions)} conditions x {repeats}", flush=True)
         plans = self._plans(conditions, repeats, scenario)
         stalling = asyncio.create_task(self._stall_now_and_then()) if stalls else None
         try:
             self.outcomes += await run_campaign(
-                plans, concurrency=CONCURRENCY, on_progress=_printer(len(plans))
+                plans, concurrency=concurrency, on_progress=_printer(len(plans))
             )
         finally:
             if stalling is not None:
