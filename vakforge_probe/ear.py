@@ -313,10 +313,7 @@ class Ear:
         return [] if stretch is None else self._edges(stretch, stretch.finish(now_ns), now_ns)
 
     def _edges(self, stretch: Stretch, found: Sequence[Transition], now_ns: int) -> list[HeardEdge]:
-        edges = [
-            HeardEdge(t.kind, stretch.heard_ns(t.sample), now_ns, stretch.response_id)
-            for t in found
-        ]
+        edges = [HeardEdge(t.kind, stretch.heard_ns(t), now_ns, stretch.response_id) for t in found]
         self._told.extend(edges)
         while len(self._told) > 1 and self._told[1].heard_ns <= now_ns:
             self._told.popleft()

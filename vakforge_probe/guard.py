@@ -142,6 +142,15 @@ class GuardedTracker:
         self._kept.clear()
         self._tracker.pass_over(n, window)
 
+    @property
+    def oldest(self) -> int:
+        """No transition to come is at a sample before this one."""
+        return self._held[0].sample if self._held else self._origin + self._tracker.oldest
+
+    def leave_out(self, n: int) -> None:
+        """Note a hole of `n` samples; see `ActivityTracker.leave_out`."""
+        self._tracker.leave_out(n)
+
     def push(self, pcm: Pcm, now_ns: int, *, is_wary: bool | None = None) -> list[Transition]:
         """Return what `pcm`, which came at `now_ns`, confirms, in order.
 

@@ -1,7 +1,12 @@
-"""Audio of one response that is heard without a longer break."""
+"""Audio of one response that is heard without a longer break.
+
+A hole of less than 350 ms is an underrun, as it is to the metrics: it delays what comes after it,
+and is left out where speech is searched. What is found is then mapped back to when it is heard.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -42,15 +47,20 @@ class Stretch:
         self.rate_hz = rate_hz
         self.response_id = response_id
         self.gate = gate
-        self._start_ns = start_ns
+        self._pieces = deque([(0, start_ns)])
+        """The first sample after each hole, and when it is heard."""
         self._n_samples = 0
         self.tracker = GuardedTracker(rate_hz, gate, guard)
         self.end_ns = start_ns
         """When what was pushed so far has been heard."""
 
-    def heard_ns(self, sample: int) -> int:
-        """Return when a sample is heard."""
-        return self._start_ns + samples_to_ns(sample, self.rate_hz)
+    def heard_ns(self, edge: Transition) -> int:
+        """Return when an edge is heard: an end with the sample before it, not behind a hole."""
+        sample = edge.sample - (edge.kind == "end")
+        for piece in reversed(self._pieces):
+            if piece[0] <= sample:
+                break
+        return self._at(piece, edge.sample)
 
     def goes_on(self, message: Message, start_ns: int) -> bool:
         """Whether a message that is heard from `start_ns` belongs to it."""
@@ -61,30 +71,39 @@ class Stretch:
         )
 
     def push(self, start_ns: int, pcm: Pcm, now_ns: int) -> list[Transition]:
-        """Add audio that is heard from `start_ns`; a gap before it is silence."""
-        before: list[Transition] = []
-        if start_ns > self.end_ns:
-            n_gap = (start_ns - self.end_ns) * self.rate_hz // NS_PER_S
-            before = self.tracker.push(np.zeros(n_gap, dtype=np.int16), now_ns)
-            self._n_samples += n_gap
-        return before + self.extend(pcm, now_ns)
+        """Add audio that is heard from `start_ns`, which may be after a hole."""
+        if not self.follows(start_ns):
+            self._leave_out(start_ns)
+        return self.extend(pcm, now_ns)
 
     def pass_over(self, n: int, window: Pcm) -> None:
         """Add `n` samples that are known to be quiet; see `ActivityTracker.pass_over`."""
         self._n_samples += n
-        self.end_ns = self.heard_ns(self._n_samples)
+        self.end_ns = self._at(self._pieces[-1], self._n_samples)
         self.tracker.pass_over(n, window)
 
     def extend(self, pcm: Pcm, now_ns: int, *, is_wary: bool | None = None) -> list[Transition]:
         """Add audio that follows without a gap; see `GuardedTracker.push`."""
         self._n_samples += len(pcm)
-        self.end_ns = self.heard_ns(self._n_samples)
+        self.end_ns = self._at(self._pieces[-1], self._n_samples)
         return self.tracker.push(pcm, now_ns, is_wary=is_wary)
 
     def follows(self, start_ns: int) -> bool:
-        """Whether audio that is heard from `start_ns` needs no silence before it."""
+        """Whether audio that is heard from `start_ns` comes without a hole before it."""
         return (start_ns - self.end_ns) * self.rate_hz < NS_PER_S
 
     def finish(self, now_ns: int) -> list[Transition]:
         """End here."""
         return self.tracker.finish(now_ns)
+
+    def _leave_out(self, start_ns: int) -> None:
+        """Note a hole that ends at `start_ns`; forget those that no edge to come lies before."""
+        self.tracker.leave_out((start_ns - self.end_ns) * self.rate_hz // NS_PER_S)
+        self._pieces.append((self._n_samples, start_ns))
+        oldest = self.tracker.oldest
+        while self._pieces[1][0] < oldest:
+            self._pieces.popleft()
+
+    def _at(self, piece: tuple[int, int], sample: int) -> int:
+        first, start_ns = piece
+        return start_ns + samples_to_ns(sample - first, self.rate_hz)

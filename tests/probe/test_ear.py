@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vakforge_eval.metrics.segments import find_islands
 from vakforge_eval.signal.pcm import encode
+from vakforge_eval.signal.playout import Placed
+from vakforge_eval.timeline.call import AgentAudio
 from vakforge_eval.timeline.events import AudioChunk
 from vakforge_eval.timeline.instant import Instant
 from vakforge_probe.ear import Ear, FlushFact, HeardEdge
+from vakforge_probe.floor import usable_gate
+from vakforge_probe.guard import EchoGuard
 
 MS = 1_000_000
 RATE = 24_000
@@ -212,6 +217,95 @@ def test_a_long_call_does_not_drift() -> None:
     line.send(tone(500), 0).end(1)
     onset = line.edges[0]
     assert abs(onset.heard_ns - T0 - n * 1_000_000_000 // RATE) < CLOSE
+
+
+# -- holes --------------------------------------------------------------------------------------
+
+
+def offline(parts: list[tuple[Pcm, float]]) -> list[tuple[str, float]]:
+    """(kind, heard ms) as the metrics find them in messages that are heard from these instants."""
+    placed = []
+    for k, (pcm, at) in enumerate(parts):
+        start = Instant.exact(T0 + round(at * MS))
+        audio = AgentAudio(start, pcm, RATE, "r", "i", k)
+        placed.append(Placed(audio, start, start.shifted(audio.duration_ns), len(pcm)))
+    found: list[tuple[str, float]] = []
+    for island in find_islands(placed, []):
+        for start_edge, end_edge in island.sounds(island.runs(usable_gate(None))):
+            begin, end = ((e.when.at - T0) / MS for e in (start_edge, end_edge))
+            if found and begin - found[-1][1] < 350:
+                found.pop()
+            else:
+                found.append(("onset", begin))
+            found.append(("end", end))
+    return [(kind, round(ms)) for kind, ms in found]
+
+
+def test_speech_begins_before_a_hole_after_its_first_message() -> None:
+    """An underrun delays what comes after it; it is not silence of the agent's."""
+    line = Line().send(tone(20), 1000).send(tone(20), 1130).send(tone(300), 1150)
+    onset = line.edges[0]
+    assert abs(onset.heard_ns - T0 - 1000 * MS) < CLOSE
+    assert line.end(1200).told == [("onset", 1000), ("end", 1450)]
+
+
+def test_speech_ends_before_a_hole_and_not_behind_it() -> None:
+    line = Line().send(tone(300), 0).send(quiet(20), 400).tick(900)
+    assert line.told == [("onset", 0), ("end", 300)]
+
+
+def test_a_hole_is_part_of_the_silence_that_ends_speech() -> None:
+    line = Line().send(np.concatenate([tone(300), quiet(60)]), 0).send(quiet(60), 600)
+    assert line.told == [("onset", 0), ("end", 300)]
+    line.send(tone(300), 660)
+    assert line.end(700).told[2:] == [("onset", 660), ("end", 960)]
+
+
+def test_a_hole_in_speech_is_no_part_of_the_silence_after_it() -> None:
+    line = Line().send(tone(300), 0).send(np.concatenate([tone(40), quiet(200)]), 500)
+    assert line.told == [("onset", 0)]
+    assert line.send(tone(100), 740).end(800).told == [("onset", 0), ("end", 840)]
+
+
+_HOLEY = st.lists(
+    st.tuples(
+        st.sampled_from(["speech", "silence"]),
+        st.sampled_from([20, 20, 40, 100, 200, 400]),
+        # Never so that a silence is 350 ms to the millisecond.
+        st.sampled_from([0, 0, 0, 0.1, 45, 115, 255, 345, 365]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+@settings(deadline=None, max_examples=60)
+@given(messages=_HOLEY)
+def test_holes_are_heard_as_the_metrics_hear_them(
+    messages: list[tuple[str, int, float]], is_guarded: bool
+) -> None:
+    guard = EchoGuard(RATE, RATE // 50)
+    guard.said(encode(hiss(20, -20), "pcm_s16le"), T0)
+    guard.wary_until_ns = T0 + 60_000 * MS
+    line = Line(guard=guard if is_guarded else None)
+    at, parts = 0.0, []
+    for kind, ms, hole in messages:
+        at += hole
+        parts.append((tone(ms) if kind == "speech" else quiet(ms), at))
+        at += ms
+    for pcm, start in parts:
+        line.send(pcm, start)
+    assert line.tick(at + 400).told == offline(parts)
+
+
+def test_holes_behind_which_nothing_more_is_told_are_forgotten() -> None:
+    """An agent with a slow clock leaves one before every message."""
+    line = Line()
+    for k in range(2000):
+        line.send(tone(20), 20.1 * k)
+    assert line.ear._stretch is not None
+    assert len(line.ear._stretch._pieces) < 50
 
 
 # -- flush --------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ gate keeps a distance of just 10 dB.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -223,6 +224,19 @@ class ActivityTracker:
         self._machine.pass_over(self._n_pushed, window)
         self._waiting, self._due = [], self._machine.earliest()
 
+    @property
+    def oldest(self) -> int:
+        """No transition to come is at a sample before this one."""
+        return self._machine.oldest
+
+    def leave_out(self, n: int) -> None:
+        """Note that what is pushed next comes after a hole of `n` samples, which are not counted.
+
+        It neither breaks sound nor is any, and is part of a silence around it.
+        """
+        self._machine.leave_out(self._n_pushed, n)
+        self._due = self._machine.earliest()
+
     def push(self, pcm: Pcm) -> list[Transition]:
         """Return what `pcm` (int16, shape ``(n_samples,)``) confirms, in order.
 
@@ -330,6 +344,8 @@ class _Machine:
         self._tail: Pcm | Ints = np.zeros(self._window, np.int64)
         self._open: _Run | None = None
         self._span: _OpenSpan | None = None
+        self._holes: deque[tuple[int, int]] = deque()
+        """Before which sample each is, and of how many; those that may be in a silence."""
 
     def push(self, pcm: Pcm) -> list[Transition]:
         found: list[Transition] = []
@@ -343,8 +359,7 @@ class _Machine:
     def earliest(self) -> int:
         """Return before how many samples nothing more can be confirmed."""
         if self._span is None:
-            start = self._n if self._open is None else min(self._open.loud[0], self._n)
-            return start + self._min_run
+            return self.oldest + self._min_run
         # Until then a run can only put the end off.
         return self._silent_at(self._span.last)
 
@@ -373,6 +388,19 @@ class _Machine:
         """Leave out all before sample `at`, where it is quiet; `window` is the last of it."""
         self._n, self._open, self._tail = at, None, window
         self._bounds.forget()
+
+    @property
+    def oldest(self) -> int:
+        if self._span is None:
+            return self._n if self._open is None else min(self._open.loud[0], self._n)
+        return self._end_after(self._span.last)
+
+    def leave_out(self, at: int, n: int) -> None:
+        """Note a hole of `n` samples before sample `at`."""
+        self._holes.append((at, n))
+        oldest = self.oldest
+        while self._holes[0][0] < oldest:
+            self._holes.popleft()
 
     def skip(self, pcm: Pcm) -> int:
         """Take in the first samples of `pcm`, if a few show that no more confirm anything.
@@ -498,7 +526,15 @@ class _Machine:
 
     def _silent_at(self, run: _Run) -> int:
         """Return where the silence after `run` is long enough to end a span."""
-        return run.end - self._window + 1 + self._silence
+        begin = run.end - self._window + 1
+        limit = begin + self._silence
+        for at, n in self._holes:
+            if begin <= at < limit:
+                limit = max(at, limit - n)
+        return limit
+
+    def _end_after(self, run: _Run) -> int:
+        return max(run.loud[1], run.loud[0] + self._min_run - 1) - self._window + 2
 
     def _close(self, span: _OpenSpan, confirmed: int) -> Transition:
         ended = self._edges(span)
@@ -509,7 +545,7 @@ class _Machine:
     def _edges(self, span: _OpenSpan) -> Span:
         w, first, last = self._window, span.first, span.last
         start = first.loud[0]
-        end = max(last.loud[1], last.loud[0] + self._min_run - 1) - w + 2
+        end = self._end_after(last)
         silent = last.end - w + 1
         return Span(
             start,
