@@ -69,7 +69,7 @@ class PipecatClient:
 
     name = "pipecat"
     profile = ""
-    is_experimental = True
+    is_experimental = False
     is_ready_at_once = True
     subprotocols: tuple[str, ...] = ()
 

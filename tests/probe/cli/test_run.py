@@ -89,7 +89,7 @@ def test_quiet_says_only_what_went_wrong(cli: Any, short_suite: Path) -> None:
     assert said.err == "all calls failed: refused in phase connect (exit code 3)\n"
 
 
-@pytest.mark.parametrize(("protocol", "is_said"), [("twilio", True), ("deepgram-agent", False)])
+@pytest.mark.parametrize(("protocol", "is_said"), [("telnyx", True), ("deepgram-agent", False)])
 def test_an_experimental_protocol_says_so(
     cli: Any, short_suite: Path, protocol: str, is_said: bool
 ) -> None:
