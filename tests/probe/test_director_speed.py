@@ -28,11 +28,7 @@ def test_the_cost_is_counted_for_each_kind_of_audio(
     benchmark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(benchmark, "WARM_UP_S", 0)
-    costs = [
-        benchmark.cost_of(name, caller, seconds=1, calls=3)
-        for name in benchmark.STREAMS
-        for caller in benchmark.CALLERS
-    ]
+    costs = benchmark.costs_of(seconds=1, calls=3)
     assert [cost.messages for cost in costs] == [150] * len(costs)
     assert all(cost.cpu_percent > 0 for cost in costs)
     reacted = benchmark.reaction()
