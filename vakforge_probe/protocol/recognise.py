@@ -35,7 +35,8 @@ def looks_like(data: Wire) -> str | None:
         message = parse_object(data, MAX_BYTES)
     except StrictError:
         return "pipecat" if isinstance(data, bytes) and _is_frame(data) else None
-    if message.get("type") in _OPENAI:
+    kind = message.get("type")
+    if isinstance(kind, str) and kind in _OPENAI:
         return "openai-realtime"
     if any(gemini_fields.get(message, name) is not None for name in _GEMINI):
         return "gemini-live"
