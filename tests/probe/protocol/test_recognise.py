@@ -31,7 +31,8 @@ def test_a_message_is_told_by_its_words(data: Wire, name: str) -> None:
 
 
 @pytest.mark.parametrize("data", ["", "hello", "{}", '{"type":"x"}', b"\0\1\2", b"", "[1]",
-                                  '{"type":"Welcome"' + " " * 70_000 + "}", '{"type":{}}', '{"type":[]}'])  # fmt: skip
+                                  '{"type":"Welcome"' + " " * 70_000 + "}",
+                                  '{"type":{}}', '{"type":[]}'])  # fmt: skip
 def test_what_no_protocol_says_looks_like_none(data: Wire) -> None:
     assert looks_like(data) is None
 
