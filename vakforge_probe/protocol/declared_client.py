@@ -22,7 +22,6 @@ from vakforge_eval.timeline.events import (
     AudioChunk,
     Claim,
     Event,
-    Fault,
     GoAway,
     Interrupt,
     Ready,
@@ -52,12 +51,12 @@ from vakforge_probe.protocol.base import (
     Wire,
 )
 from vakforge_probe.protocol.declared import ClientMessage, Profile
+from vakforge_probe.protocol.intake import Intake
 from vakforge_probe.protocol.strict import (
     LimitExceeded,
     StrictError,
     decode_base64,
     dump,
-    excerpt,
     parse_object,
 )
 from vakforge_probe.protocol.template import Template
@@ -98,8 +97,8 @@ class DeclaredClient:
         self._drained_at = 0
         self._dropped_to = -1
         """Audio up to this place in the server's own order is never played."""
-        self._is_ready = self._is_dead = False
-        self._n_events = self._n_chars = 0
+        self._intake = Intake(self.limits)
+        self._is_ready = False
 
     # What the probe sends
 
@@ -181,16 +180,7 @@ class DeclaredClient:
 
     def receive(self, data: Wire, at: Instant) -> list[Event]:
         """Return the events in one message; a breach is a `Fault`, after which nothing comes."""
-        if self._is_dead:
-            return []
-        try:
-            events = self._events(data, at)
-            self._count(events)
-        except StrictError as error:
-            self._is_dead = True
-            limit = error.limit if isinstance(error, LimitExceeded) else None
-            return [Fault(at=at, what=error.what, excerpt=excerpt(data), limit=limit)]
-        return events
+        return self._intake.take(data, at, self._events)
 
     def _events(self, data: Wire, at: Instant) -> list[Event]:
         if isinstance(data, bytes) and not self._p.audio_templates:
@@ -216,16 +206,6 @@ class DeclaredClient:
                 if values is not None:
                     return _READERS[name](self, values, at)
         return [Unknown(at=at, name=_name_of(message))]
-
-    def _count(self, events: list[Event]) -> None:
-        self._n_events += max(1, len(events))
-        self._n_chars += sum(
-            len(event.text) for event in events if isinstance(event, TextDelta | UserTranscript)
-        )
-        if self._n_events > self.limits.max_events:
-            raise LimitExceeded("max_events")
-        if self._n_chars > self.limits.max_text_chars:
-            raise LimitExceeded("max_text_chars")
 
     def _audio(
         self, data: bytes, at: Instant, transfer: str, locator: str, values: Values

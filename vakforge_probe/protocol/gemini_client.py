@@ -16,7 +16,6 @@ from vakforge_eval.timeline.call import Capabilities
 from vakforge_eval.timeline.events import (
     AudioChunk,
     Event,
-    Fault,
     GoAway,
     Interrupt,
     Ready,
@@ -43,12 +42,11 @@ from vakforge_probe.protocol.base import (
     ToolResult,
     Wire,
 )
+from vakforge_probe.protocol.intake import Intake
 from vakforge_probe.protocol.strict import (
     LimitExceeded,
-    StrictError,
     decode_base64,
     dump,
-    excerpt,
     parse_object,
 )
 from vakforge_probe.text import clean
@@ -84,8 +82,8 @@ class GeminiLiveClient:
         )
         self._names: dict[str, str] = {}
         self._withdrawn: set[str] = set()
-        self._is_ready = self._is_dead = self._was_interrupted = False
-        self._n_events = self._n_chars = 0
+        self._intake = Intake(self.limits)
+        self._is_ready = self._was_interrupted = False
 
     @classmethod
     def of_profile(cls, profile: str, limits: Limits) -> GeminiLiveClient:
@@ -170,32 +168,16 @@ class GeminiLiveClient:
 
     def receive(self, data: Wire, at: Instant) -> list[Event]:
         """Return the events in one message; a breach is a `Fault`, after which nothing comes."""
-        if self._is_dead:
-            return []
-        try:
-            message = parse_object(data, self.limits.max_message_bytes)
-            events = self._events(message, at)
-            self._count(events)
-            is_audio = any(isinstance(event, AudioChunk) for event in events)
-            if len(data) > self.limits.max_control_bytes and not is_audio:
-                raise LimitExceeded("max_control_bytes")
-        except StrictError as error:
-            self._is_dead = True
-            limit = error.limit if isinstance(error, LimitExceeded) else None
-            return [Fault(at=at, what=error.what, excerpt=excerpt(data), limit=limit)]
+        return self._intake.take(data, at, self._events)
+
+    def _events(self, data: Wire, at: Instant) -> list[Event]:
+        events = self._all_in(parse_object(data, self.limits.max_message_bytes), at)
+        is_audio = any(isinstance(event, AudioChunk) for event in events)
+        if len(data) > self.limits.max_control_bytes and not is_audio:
+            raise LimitExceeded("max_control_bytes")
         return events
 
-    def _count(self, events: list[Event]) -> None:
-        self._n_events += max(1, len(events))
-        self._n_chars += sum(
-            len(event.text) for event in events if isinstance(event, TextDelta | UserTranscript)
-        )
-        if self._n_events > self.limits.max_events:
-            raise LimitExceeded("max_events")
-        if self._n_chars > self.limits.max_text_chars:
-            raise LimitExceeded("max_text_chars")
-
-    def _events(self, message: dict[str, Any], at: Instant) -> list[Event]:
+    def _all_in(self, message: dict[str, Any], at: Instant) -> list[Event]:
         events: list[Event] = []
         known = 0
         if read.get(message, "setupComplete") is not None:

@@ -24,7 +24,6 @@ from vakforge_eval.timeline.call import Capabilities
 from vakforge_eval.timeline.events import (
     AudioChunk,
     Event,
-    Fault,
     Interrupt,
     Ready,
     ResponseAudioEnd,
@@ -58,12 +57,12 @@ from vakforge_probe.protocol.base import (
     Truncate,
     Wire,
 )
+from vakforge_probe.protocol.intake import Intake
 from vakforge_probe.protocol.strict import (
     LimitExceeded,
     StrictError,
     decode_base64,
     dump,
-    excerpt,
     parse_object,
 )
 from vakforge_probe.text import clean
@@ -92,13 +91,6 @@ class _Item:
 
 
 @dataclass(slots=True)
-class _Counts:
-    events: int = 0
-    text_chars: int = 0
-    audio_s: float = 0.0
-
-
-@dataclass(slots=True)
 class _State:
     session: dict[str, Any] = field(default_factory=dict)
     responses: dict[str, _Response] = field(default_factory=dict)
@@ -107,10 +99,9 @@ class _State:
     calls_told: set[str] = field(default_factory=set)
     calls_open: set[str] = field(default_factory=set)
     active: set[str] = field(default_factory=set)
-    counts: _Counts = field(default_factory=_Counts)
+    audio_s: float = 0.0
     owes_create: bool = False
     is_ready: bool = False
-    is_dead: bool = False
 
 
 class OpenAIRealtimeClient:
@@ -183,6 +174,7 @@ class OpenAIRealtimeClient:
         self._agent_format = (codec, 24000 if codec == "pcm_s16le" else 8000)
         self._start: StartSession | None = None
         self._replies: list[Wire] = []
+        self._intake = Intake(self.limits)
         self._s = _State()
         self._apply_session()
 
@@ -286,19 +278,13 @@ class OpenAIRealtimeClient:
 
     def receive(self, data: Wire, at: Instant) -> list[Event]:
         """Return the events in one message; a breach is a `Fault`, after which nothing comes."""
-        if self._s.is_dead:
-            return []
-        try:
-            message = parse_object(data, self.limits.max_message_bytes)
-            if len(data) > self.limits.max_control_bytes and not _is_audio(message):
-                raise LimitExceeded("max_control_bytes")
-            events = self._dispatch(message, at)
-            self._count(events)
-        except StrictError as error:
-            self._s.is_dead = True
-            limit = error.limit if isinstance(error, LimitExceeded) else None
-            return [Fault(at=at, what=error.what, excerpt=excerpt(data), limit=limit)]
-        return events
+        return self._intake.take(data, at, self._events)
+
+    def _events(self, data: Wire, at: Instant) -> list[Event]:
+        message = parse_object(data, self.limits.max_message_bytes)
+        if len(data) > self.limits.max_control_bytes and not _is_audio(message):
+            raise LimitExceeded("max_control_bytes")
+        return self._dispatch(message, at)
 
     def _dispatch(self, message: dict[str, Any], at: Instant) -> list[Event]:
         kind = message.get("type")
@@ -311,17 +297,6 @@ class OpenAIRealtimeClient:
         if name in names.IGNORED_SERVER_TYPES:
             return []
         return [Unknown(at=at, name=clean(kind, 100))]
-
-    def _count(self, events: list[Event]) -> None:
-        counts, limits = self._s.counts, self.limits
-        counts.events += max(1, len(events))
-        for event in events:
-            if isinstance(event, TextDelta | UserTranscript):
-                counts.text_chars += len(event.text)
-        if counts.events > limits.max_events:
-            raise LimitExceeded("max_events")
-        if counts.text_chars > limits.max_text_chars:
-            raise LimitExceeded("max_text_chars")
 
     def _on_session(self, message: dict[str, Any], at: Instant) -> list[Event]:
         sessions.update_effective(self._s.session, read.mapping(message, "session"))
@@ -464,8 +439,8 @@ class OpenAIRealtimeClient:
         if item_id is not None:
             item = self._item(item_id)
             item.n_bytes, item.bytes_per_s = item.n_bytes + len(data), bytes_per_s
-        self._s.counts.audio_s += len(data) / bytes_per_s
-        if self._s.counts.audio_s > self.limits.max_audio_s:
+        self._s.audio_s += len(data) / bytes_per_s
+        if self._s.audio_s > self.limits.max_audio_s:
             raise LimitExceeded("max_audio_s")
         return [
             AudioChunk(

@@ -15,7 +15,6 @@ from vakforge_eval.timeline.events import (
     AudioChunk,
     Claim,
     Event,
-    Fault,
     Interrupt,
     ResponseAudioEnd,
     ResponseStarted,
@@ -38,6 +37,7 @@ from vakforge_probe.protocol.base import (
     ToolResult,
     Wire,
 )
+from vakforge_probe.protocol.intake import Intake
 from vakforge_probe.protocol.pipecat_frames import (
     Audio,
     Interruption,
@@ -49,7 +49,6 @@ from vakforge_probe.protocol.strict import (
     LimitExceeded,
     StrictError,
     dump,
-    excerpt,
     parse_object,
 )
 from vakforge_probe.text import clean
@@ -86,8 +85,7 @@ class PipecatClient:
             tools=True,
         )
         self._tools: dict[str, tuple[str, Any]] = {}
-        self._is_dead = False
-        self._n_events = self._n_chars = 0
+        self._intake = Intake(self.limits)
 
     @classmethod
     def of_profile(cls, profile: str, limits: Limits) -> PipecatClient:
@@ -148,26 +146,7 @@ class PipecatClient:
 
     def receive(self, data: Wire, at: Instant) -> list[Event]:
         """Return the events in one message; a breach is a `Fault`, after which nothing comes."""
-        if self._is_dead:
-            return []
-        try:
-            events = self._events(data, at)
-            self._count(events)
-        except StrictError as error:
-            self._is_dead = True
-            limit = error.limit if isinstance(error, LimitExceeded) else None
-            return [Fault(at=at, what=error.what, excerpt=excerpt(data), limit=limit)]
-        return events
-
-    def _count(self, events: list[Event]) -> None:
-        self._n_events += max(1, len(events))
-        self._n_chars += sum(
-            len(event.text) for event in events if isinstance(event, TextDelta | UserTranscript)
-        )
-        if self._n_events > self.limits.max_events:
-            raise LimitExceeded("max_events")
-        if self._n_chars > self.limits.max_text_chars:
-            raise LimitExceeded("max_text_chars")
+        return self._intake.take(data, at, self._events)
 
     def _events(self, data: Wire, at: Instant) -> list[Event]:
         if isinstance(data, str):
