@@ -46,7 +46,7 @@ from vakforge_probe.net.pacer import Pacer
 from vakforge_probe.net.stamps import ArrivalStamp
 from vakforge_probe.net.websocket import Sent, WebSocketShell
 from vakforge_probe.protocol.base import EndSession, SessionConfig, StartSession, Wire
-from vakforge_probe.protocol.recognise import looks_like
+from vakforge_probe.protocol.recognise import MAX_RECOGNISED_BYTES, looks_like
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.recorder.mask import Mask
 from vakforge_probe.recorder.writer import CaptureWriter
@@ -55,6 +55,7 @@ from vakforge_probe.target import Target
 
 __all__ = ["Call", "CallOutcome", "CallPlan"]
 
+_N_STRANGE = 8
 _FIRST_FRAME_LEAD_NS = 5_000_000
 """From ready to the first frame: enough to arm the alarm, too little to be a pause."""
 
@@ -128,8 +129,8 @@ class Call:
         self._bug: Exception | None = None
         self._phase = "ready"
         self._has_audio = False
-        self._looks_like: str | None = None
-        """Another protocol, in which a message was that the codec does not know."""
+        self._strange: list[Wire] = []
+        """The first messages that the codec does not know; what they are is asked at a failure."""
         self._reply: Handle | None = None
         self._reply_ns: int | None = None
         self._n_received_bytes = 0
@@ -268,8 +269,8 @@ class Call:
             return False
         if not self._ready.done():
             text = f"no session within {limit_s:g} s"
-            if self._looks_like is not None:
-                raise TargetProtocolError(f"{text}: {self._dialect_hint()}", phase="ready")
+            if hint := self._dialect_hint():
+                raise TargetProtocolError(f"{text}: {hint}", phase="ready")
             raise TargetTimeout(text, phase="ready")
         self._writer.event({"type": "phase", "name": "ready", "start": begun, "end": self._now()})
         return True
@@ -428,13 +429,16 @@ class Call:
         self._guarded(lambda: self._take(data, Instant.arrival(stamp.lo, stamp.hi), seq))
 
     def _dialect_hint(self) -> str:
-        return f"the target seems to speak {self._looks_like}, not {self._codec.name}"
+        """Return which other protocol the target seems to speak; nothing where none is known."""
+        names = (looks_like(data) for data in self._strange)
+        name = next((name for name in names if name not in (None, self._codec.name)), None)
+        return "" if name is None else f"the target seems to speak {name}, not {self._codec.name}"
 
     def _take(self, data: Wire, at: Instant, seq: int) -> None:
         events = self._codec.receive(data, at)
-        if self._looks_like is None and any(isinstance(e, Fault | Unknown) for e in events):
-            found = looks_like(data)
-            self._looks_like = found if found != self._codec.name else None
+        has_room = len(self._strange) < _N_STRANGE and len(data) <= MAX_RECOGNISED_BYTES
+        if has_room and any(isinstance(event, Fault | Unknown) for event in events):
+            self._strange.append(data)
         for event in events:
             self._writer.event(event_to_json(event, seq))
             self._react(event)
@@ -467,9 +471,9 @@ class Call:
             case Fault(is_fatal=True, limit=str(limit)):
                 raise TargetLimitExceeded(event.what, phase=self._phase, limit=limit)
             case Fault(is_fatal=True):
-                hint = f"; {self._dialect_hint()}" if self._looks_like is not None else ""
+                hint = self._dialect_hint()
                 raise TargetProtocolError(
-                    self._masked(event.what) + hint,
+                    self._masked(event.what) + (f"; {hint}" if hint else ""),
                     phase=self._phase,
                     excerpt=self._masked(event.excerpt),
                 )

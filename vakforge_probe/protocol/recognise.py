@@ -12,9 +12,9 @@ from vakforge_probe.protocol.pipecat_client import LABEL
 from vakforge_probe.protocol.pipecat_frames import Audio, Message, read_frame
 from vakforge_probe.protocol.strict import StrictError, parse_object
 
-__all__ = ["looks_like"]
+__all__ = ["MAX_RECOGNISED_BYTES", "looks_like"]
 
-MAX_BYTES = 64 * 1024
+MAX_RECOGNISED_BYTES = 64 * 1024
 _OPENAI = frozenset({*GA_OF_BETA, *GA_OF_BETA.values(), "session.created", "session.updated"})
 _GEMINI = ("setupComplete", "serverContent", "toolCall")
 _TELLING: tuple[ServerMessage, ...] = (
@@ -29,10 +29,10 @@ _TELLING: tuple[ServerMessage, ...] = (
 
 def looks_like(data: Wire) -> str | None:
     """Return the name of the protocol in which a server says `data`; None if none is known."""
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_RECOGNISED_BYTES:
         return None
     try:
-        message = parse_object(data, MAX_BYTES)
+        message = parse_object(data, MAX_RECOGNISED_BYTES)
     except StrictError:
         return "pipecat" if isinstance(data, bytes) and _is_frame(data) else None
     kind = message.get("type")
