@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 from typing import Any
 
@@ -11,6 +10,7 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.declared import Profile, ServerMessage
 from vakforge_probe.protocol.server import (
+    Answers,
     AudioAppended,
     AudioCommitted,
     CancelRequested,
@@ -29,7 +29,7 @@ _KEPT: tuple[str, ...] = ("stream", "call", "tools")
 """What the client says at the start and is repeated later."""
 
 
-class DeclaredServer:
+class DeclaredServer(Answers):
     """One connection's server codec.
 
     Parameters
@@ -41,11 +41,9 @@ class DeclaredServer:
     is_manual = False
 
     def __init__(self, profile: Profile, *, tag: str = "0", limits: Limits | None = None) -> None:
+        super().__init__(tag)
         self._p = profile
         self._limits = limits or Limits()
-        self._tag = tag
-        self._counter = itertools.count(1)
-        self._replies: list[Wire] = []
         self._call: dict[str, Any] = {
             name: f"{name}_{tag}" for name in ("stream", "call", "account")
         }
@@ -75,10 +73,6 @@ class DeclaredServer:
         """Tools that the client offers, if the protocol can call them."""
         offered = self._call.get("tools")
         return offered if isinstance(offered, list) and "tool_call" in self._p.server else []
-
-    def new_id(self, kind: str) -> str:
-        """Return a fresh identifier."""
-        return f"{kind}_{self._tag}_{next(self._counter)}"
 
     # What the client sends
 
@@ -128,11 +122,6 @@ class DeclaredServer:
             case "hang_up":
                 return [HungUp()]
         return []
-
-    def take_replies(self) -> list[Wire]:
-        """Return, once, what the protocol itself answers to the last `receive`."""
-        replies, self._replies = self._replies, []
-        return replies
 
     # What the agent sends
 

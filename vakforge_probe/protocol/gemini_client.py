@@ -30,7 +30,6 @@ from vakforge_eval.timeline.events import (
     UserTranscript,
 )
 from vakforge_eval.timeline.instant import Instant
-from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol import gemini_fields as read
 from vakforge_probe.protocol.base import (
@@ -84,19 +83,6 @@ class GeminiLiveClient:
         self._withdrawn: set[str] = set()
         self._intake = Intake(self.limits)
         self._is_ready = self._was_interrupted = False
-
-    @classmethod
-    def of_profile(cls, profile: str, limits: Limits) -> GeminiLiveClient:
-        """Return the codec; there are no profiles.
-
-        Raises
-        ------
-        ConfigError
-            If one is asked for.
-        """
-        if profile:
-            raise ConfigError(f"{cls.name} has no profiles", key="protocol", value=profile)
-        return cls(limits)
 
     # What the probe sends
 

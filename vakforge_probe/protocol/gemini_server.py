@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 from typing import Any
 
@@ -11,6 +10,7 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.protocol import gemini_fields as read
 from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.server import (
+    Answers,
     AudioAppended,
     AudioCommitted,
     ClientEvent,
@@ -27,7 +27,7 @@ USER_HZ = 16_000
 _FROM_URLS = str.maketrans("-_", "+/")
 
 
-class GeminiLiveServer:
+class GeminiLiveServer(Answers):
     """One connection's server codec.
 
     Parameters
@@ -43,17 +43,11 @@ class GeminiLiveServer:
     output_format = ("pcm_s16le", AGENT_HZ)
 
     def __init__(self, *, tag: str = "0", limits: Limits | None = None) -> None:
+        super().__init__(tag)
         self._limits = limits or Limits()
-        self._tag = tag
-        self._counter = itertools.count(1)
-        self._replies: list[Wire] = []
         self.is_format_fixed = False
         self.is_manual = False
         self.tools: list[dict[str, Any]] = []
-
-    def new_id(self, kind: str) -> str:
-        """Return a fresh identifier."""
-        return f"{kind}_{self._tag}_{next(self._counter)}"
 
     # What the client sends
 
@@ -105,11 +99,6 @@ class GeminiLiveServer:
             for answer in answers
         ]
         return [*outputs, ResponseRequested()] if outputs else []
-
-    def take_replies(self) -> list[Wire]:
-        """Return, once, what the protocol itself answers to the last `receive`."""
-        replies, self._replies = self._replies, []
-        return replies
 
     # What the agent sends
 

@@ -9,7 +9,6 @@ with GA or beta names as the client's header or first ``session.update`` shows.
 from __future__ import annotations
 
 import base64
-import itertools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.openai_response import OpenAIResponseWriter
 from vakforge_probe.protocol.openai_session import merge
 from vakforge_probe.protocol.server import (
+    Answers,
     AudioAppended,
     AudioCleared,
     AudioCommitted,
@@ -46,7 +46,7 @@ class ServerOptions:
     silence_ms: int = 500
 
 
-class OpenAIRealtimeServer:
+class OpenAIRealtimeServer(Answers):
     """One connection's server codec.
 
     Parameters
@@ -69,18 +69,16 @@ class OpenAIRealtimeServer:
         tag: str = "0",
         limits: Limits | None = None,
     ) -> None:
+        super().__init__(tag)
         self.options = options or ServerOptions()
         self.limits = limits or Limits()
         asked: names.Dialect = "beta" if is_beta_client else "ga"
         granted = self.options.dialect
         self.dialect: names.Dialect = asked if granted == "auto" else granted
-        self.tag = tag
         self.item_ms: dict[str, float] = {}
         self.last_item: str | None = None
         self.is_format_fixed = False
         self._may_switch = granted == "auto"
-        self._counter = itertools.count(1)
-        self._replies: list[Wire] = []
         self._input = ("pcm_s16le", 24000)
         self._output = ("pcm_s16le", 24000)
         self._turn_detection: dict[str, Any] | None = self._full_detection({"type": "server_vad"})
@@ -113,15 +111,6 @@ class OpenAIRealtimeServer:
     def tools(self) -> list[dict[str, Any]]:
         """Tools that the client offers, as it wrote them."""
         return list(self._session["tools"])
-
-    def new_id(self, kind: str) -> str:
-        """Return a fresh identifier such as ``resp_0_12``."""
-        return f"{kind}_{self.tag}_{next(self._counter)}"
-
-    def take_replies(self) -> list[Wire]:
-        """Return, once, what the protocol itself answers to the last `receive`."""
-        replies, self._replies = self._replies, []
-        return replies
 
     # What the client sends
 

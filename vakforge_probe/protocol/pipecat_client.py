@@ -28,7 +28,6 @@ from vakforge_eval.timeline.events import (
     UserTranscript,
 )
 from vakforge_eval.timeline.instant import Instant
-from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import (
     AudioFormat,
@@ -86,19 +85,6 @@ class PipecatClient:
         )
         self._tools: dict[str, tuple[str, Any]] = {}
         self._intake = Intake(self.limits)
-
-    @classmethod
-    def of_profile(cls, profile: str, limits: Limits) -> PipecatClient:
-        """Return the codec; there are no profiles.
-
-        Raises
-        ------
-        ConfigError
-            If one is asked for.
-        """
-        if profile:
-            raise ConfigError(f"{cls.name} has no profiles", key="protocol", value=profile)
-        return cls(limits)
 
     # What the probe sends
 

@@ -15,6 +15,7 @@ from vakforge_probe.protocol.strict import StrictError
 __all__ = ["Audio", "Frame", "Interruption", "Message", "Other", "read_frame", "write_frame"]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_N_FIXED = {_FIXED64: 8, _FIXED32: 4}
 _AUDIO, _MESSAGE, _INTERRUPTION = 2, 4, 5
 MAX_VARINT_BYTES = 10
 
@@ -76,11 +77,11 @@ def read_frame(data: bytes) -> Frame:
         if end is None:
             continue
         match number:
-            case 2:
+            case 2:  # audio
                 frame = _audio(data, begin, end)
-            case 4:
+            case 4:  # message
                 frame = _message(data, begin, end)
-            case 5:
+            case 5:  # interruption
                 frame = Interruption()
             case _:
                 frame = Other(number)
@@ -117,17 +118,16 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int | No
     while at < end:
         key, at = _varint(data, at, end)
         number, kind = key >> 3, key & 7
-        match kind:
-            case 0:
-                value, at = _varint(data, at, end)
-                yield number, at, None, value
-                continue
-            case 2:
-                length, at = _varint(data, at, end)
-            case 1 | 5:
-                length = 8 if kind == _FIXED64 else 4
-            case _:
-                raise StrictError("a field of an unknown kind")
+        if kind == _VARINT:
+            value, at = _varint(data, at, end)
+            yield number, at, None, value
+            continue
+        if kind == _BYTES:
+            length, at = _varint(data, at, end)
+        elif kind in _N_FIXED:
+            length = _N_FIXED[kind]
+        else:
+            raise StrictError("a field of an unknown kind")
         if length > end - at:
             raise StrictError("a frame that is not whole")
         if kind == _BYTES:

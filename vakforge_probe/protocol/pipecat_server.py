@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
@@ -17,6 +16,7 @@ from vakforge_probe.protocol.pipecat_frames import (
     write_frame,
 )
 from vakforge_probe.protocol.server import (
+    Answers,
     AudioAppended,
     ClientEvent,
     ResponseRequested,
@@ -32,7 +32,7 @@ USER_HZ = 16_000
 VERSION = "1.2.0"
 
 
-class PipecatServer:
+class PipecatServer(Answers):
     """One connection's server codec.
 
     Parameters
@@ -49,16 +49,10 @@ class PipecatServer:
     output_format = ("pcm_s16le", AGENT_HZ)
 
     def __init__(self, *, tag: str = "0", limits: Limits | None = None) -> None:
+        super().__init__(tag)
         self._limits = limits or Limits()
-        self._tag = tag
-        self._counter = itertools.count(1)
-        self._replies: list[Wire] = []
         self.is_format_fixed = False
         self.tools: list[dict[str, Any]] = []
-
-    def new_id(self, kind: str) -> str:
-        """Return a fresh identifier."""
-        return f"{kind}_{self._tag}_{next(self._counter)}"
 
     # What the client sends
 
@@ -87,11 +81,6 @@ class PipecatServer:
                 output = json.dumps(data.get("result"))
                 return [ToolOutput(str(data.get("tool_call_id")), output), ResponseRequested()]
         return []
-
-    def take_replies(self) -> list[Wire]:
-        """Return, once, what the protocol itself answers to the last `receive`."""
-        replies, self._replies = self._replies, []
-        return replies
 
     # What the agent sends
 

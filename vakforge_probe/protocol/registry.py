@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from vakforge_probe.errors import ConfigError
@@ -17,10 +18,23 @@ from vakforge_probe.text import nearest
 
 __all__ = ["PROTOCOLS", "make_client"]
 
-PROTOCOLS: dict[str, Callable[[str, Limits], ClientCodec]] = {
+_Maker = Callable[[str, Limits], ClientCodec]
+
+
+def _without_profiles(make: Callable[[Limits], ClientCodec]) -> _Maker:
+    def of_profile(profile: str, limits: Limits) -> ClientCodec:
+        codec = make(limits)
+        if profile:
+            raise ConfigError(f"{codec.name} has no profiles", key="protocol", value=profile)
+        return codec
+
+    return of_profile
+
+
+PROTOCOLS: dict[str, _Maker] = {
     OpenAIRealtimeClient.name: OpenAIRealtimeClient.of_profile,
-    GeminiLiveClient.name: GeminiLiveClient.of_profile,
-    PipecatClient.name: PipecatClient.of_profile,
+    GeminiLiveClient.name: _without_profiles(GeminiLiveClient),
+    PipecatClient.name: _without_profiles(PipecatClient),
 }
 
 
@@ -43,6 +57,4 @@ def make_client(protocol: str, limits: Limits | None = None) -> ClientCodec:
     if name not in declared:
         near = nearest(name, [*PROTOCOLS, *declared], least=0)
         raise ConfigError("unknown protocol", key="protocol", value=name, nearest=near)
-    if profile:
-        raise ConfigError(f"{name} has no profiles", key="protocol", value=profile)
-    return DeclaredClient(declared[name], limits)
+    return _without_profiles(partial(DeclaredClient, declared[name]))(profile, limits)

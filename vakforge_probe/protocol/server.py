@@ -8,12 +8,14 @@ said by the attributes, so that the agent's account is of what clients can know.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vakforge_probe.protocol.base import Wire
 
 __all__ = [
+    "Answers",
     "AudioAppended",
     "AudioCleared",
     "AudioCommitted",
@@ -227,3 +229,27 @@ class ServerCodec(Protocol):
     def response(self) -> ResponseWriter:
         """Return the writer of a new response."""
         ...
+
+
+class Answers:
+    """What every server codec keeps: identifiers of its own, and answers that wait.
+
+    Parameters
+    ----------
+    tag
+        Goes into every identifier, so that those of two connections differ.
+    """
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self._counter = itertools.count(1)
+        self._replies: list[Wire] = []
+
+    def new_id(self, kind: str) -> str:
+        """Return a fresh identifier such as ``resp_0_12``."""
+        return f"{kind}_{self.tag}_{next(self._counter)}"
+
+    def take_replies(self) -> list[Wire]:
+        """Return, once, what the protocol itself answers to the last `receive`."""
+        replies, self._replies = self._replies, []
+        return replies

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
+
+from vakforge_eval.capture.strict_json import pointed
 
 __all__ = ["Template"]
 
@@ -74,8 +77,11 @@ class Template:
             return self.read(message)
         if not _read(plain, message, {}):
             return None
-        found = ((name, pointed(message, pointer)) for name, pointer in self.holes.items())
-        return {name: value for name, value in found if value is not None}
+        found: dict[str, Any] = {}
+        for name, pointer in self.holes.items():
+            with suppress(LookupError, TypeError, ValueError):
+                found[name] = pointed(message, pointer)
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def _n_leaves(shape: Any) -> int:
@@ -86,17 +92,6 @@ def _n_leaves(shape: Any) -> int:
 
 def _has_holes(shape: Any) -> bool:
     return bool(dict(_holes(shape, "")))
-
-
-def pointed(message: Any, pointer: str) -> Any:
-    """Return what lies at a JSON pointer; None if there is nothing."""
-    for key in pointer.split("/")[1:]:
-        key = key.replace("~1", "/").replace("~0", "~")
-        if isinstance(message, list):
-            message = message[0] if message else None
-        else:
-            message = message.get(key) if isinstance(message, dict) else None
-    return message
 
 
 def _holes(shape: Any, pointer: str) -> Iterator[tuple[str, str]]:
