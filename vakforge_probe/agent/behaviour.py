@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from vakforge_eval.timeline.faults import first_fault
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.text import nearest
 
@@ -246,6 +247,6 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def _config_error(error: ValidationError, own: Mapping[str, Any]) -> ConfigError:
-    first = error.errors(include_url=False, include_context=False)[0]
-    key = str(first["loc"][0]) if first["loc"] else None
-    return ConfigError(first["msg"], key=key, value=own.get(key) if key else None)
+    place, words = first_fault(error)
+    key = place.partition(".")[0] or None
+    return ConfigError(words, key=key, value=own.get(key) if key else None)

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from vakforge_eval.timeline.events import Interrupt, SpeechStarted
+from vakforge_eval.timeline.faults import first_fault
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.protocol.template import Template
 from vakforge_probe.text import nearest
@@ -281,10 +282,8 @@ def _parsed(data: bytes, file: str) -> Profile:
         obj: Any = yaml.safe_load(text)
         return Profile.model_validate(obj)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(map(str, first["loc"])) or None
-        message = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(message, file=file, key=key) from None
+        key, words = first_fault(error)
+        raise ConfigError(words, file=file, key=key or None) from None
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1

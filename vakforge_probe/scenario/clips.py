@@ -22,6 +22,7 @@ import soxr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vakforge_eval.capture import strict_json
+from vakforge_eval.timeline.faults import first_fault
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.scenario.files import inside, read_bounded
@@ -241,8 +242,7 @@ def _parse_sidecar(data: bytes) -> Sidecar:
     try:
         return Sidecar.model_validate(strict_json.loads(data))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"has a wrong sidecar: {key}: {first['msg']}") from error
+        where = ": ".join(part for part in first_fault(error) if part)
+        raise ValueError(f"has a wrong sidecar: {where}") from error
     except ValueError as error:
         raise ValueError(f"has a sidecar that is not JSON: {error}") from error

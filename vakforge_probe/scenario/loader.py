@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from vakforge_eval.timeline.faults import fault_words
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.scenario import yaml_tree
@@ -161,7 +162,7 @@ def _config_error(error: ValidationError, source: Source) -> ConfigError:
     faults: list[Any] = error.errors(include_url=False)
     fault = next((f for kind in _TELLING for f in faults if f["type"] == kind), faults[0])
     path = _plain_path(fault["loc"], source.data)
-    message, value, nearest = fault["msg"].removeprefix("Value error, "), fault["input"], None
+    message, value, nearest = fault_words(fault), fault["input"], None
     if fault["type"] == "unknown_key":
         path, value = (*path, fault["ctx"]["key"]), None
         nearest = fault["ctx"]["nearest"]

@@ -32,6 +32,7 @@ from vakforge_eval.capture.format import (
 )
 from vakforge_eval.capture.scan import whole_lines, whole_messages
 from vakforge_eval.capture.seal import hash_file
+from vakforge_eval.timeline.faults import first_fault
 from vakforge_eval.timeline.records import RECORD_SIZE, as_array, crc_of
 from vakforge_eval.timeline.script import Script
 
@@ -100,9 +101,8 @@ class Capture:
         try:
             script = Script.model_validate(_json_object(path, SCENARIO, bounds))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            raise CaptureError(f"{SCENARIO}: {place}: {first['msg']}") from None
+            where = ": ".join(part for part in (SCENARIO, *first_fault(error)) if part)
+            raise CaptureError(where) from None
         return cls(path, header, script, index, bounds)
 
     @cached_property

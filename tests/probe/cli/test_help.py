@@ -99,7 +99,9 @@ def test_no_command_is_a_mistake_with_help(cli: Any) -> None:
     [
         (["run", "latency", "--traget", "x"], "--target"),
         (["valdate", "x"], "validate"),
-        (["schema", "scenrio"], "scenario"),
+        (["schema", "scenrio"], "did you mean 'scenario'"),
+        (["schema", "nope"], "scenario, targets, report"),
+        (["agent", "--set", "pacing=x0"], "a pace of x0 never ends"),
         (["run", "latency"], "--target"),
         (["agent", "--port", "99999"], "65535"),
         (["demo", "--repeats", "0"], "1"),
@@ -111,6 +113,7 @@ def test_a_wrong_command_line_is_exit_2_and_names_what_would_be_right(
     said = cli(*args)
     assert said.code == 2
     assert hint in said.err
+    assert "Value error" not in said.err
     assert said.out == ""
 
 
