@@ -253,6 +253,19 @@ def _check_expected(loaded: LoadedScenario, place: Place) -> None:
             raise _expect_error(
                 loaded, place, expectation, "is more than the reply is waited for at all"
             )
+        if expectation.kind == "stop" and expectation.within_s is not None:
+            watched_s = ns_to_s(_speech_ns(loaded, place)) + waited_s
+            if expectation.within_s > watched_s:
+                why = "is more than the step's words and the wait for a reply to them take"
+                raise _expect_error(loaded, place, expectation, why)
+
+
+def _speech_ns(loaded: LoadedScenario, place: Place) -> int:
+    """Return how long a step's words or noise take, from the first to the last that is heard."""
+    audio = step_audio(loaded, place, _CHECK_RATE_HZ)
+    assert audio is not None  # noqa: S101 - a step that plays something has audio or has raised
+    start, end = audio.speech
+    return samples_to_ns(end - start, _CHECK_RATE_HZ)
 
 
 def _check_expected_tool(loaded: LoadedScenario, place: Place, step: TakingStep) -> None:
@@ -264,9 +277,8 @@ def _check_expected_tool(loaded: LoadedScenario, place: Place, step: TakingStep)
 def _check_played(loaded: LoadedScenario, place: Place, step: PlayedStep) -> None:
     audio = step_audio(loaded, place, _CHECK_RATE_HZ)
     assert audio is not None  # noqa: S101 - a played step has audio or has raised
-    start, end = audio.speech
     if step.KIND is StepKind.BARGE_IN:
-        speech_ns = samples_to_ns(end - start, _CHECK_RATE_HZ)
+        speech_ns = _speech_ns(loaded, place)
         if speech_ns < MIN_BARGE_IN_NS:
             raise loaded.error(
                 (*place.where, *_clip_key(step, step.sequence[0])),
@@ -395,7 +407,5 @@ class _Order:
         if isinstance(step, DtmfStep):
             return samples_to_ns(len(tones(step.dtmf, _CHECK_RATE_HZ)[0]), _CHECK_RATE_HZ)
         if isinstance(step, PlayedStep):
-            audio = step_audio(self._loaded, place, _CHECK_RATE_HZ)
-            assert audio is not None  # noqa: S101 - a played step has audio or has raised
-            return samples_to_ns(audio.speech[1] - audio.speech[0], _CHECK_RATE_HZ)
+            return _speech_ns(self._loaded, place)
         return 0

@@ -122,6 +122,14 @@ def test_a_half_duplex_protocol_can_show_neither_stop_nor_hold(
         compiled("steps:\n" + SAY + step, can=Capabilities(response_end=True, barge_in=False))
 
 
+def test_a_stop_may_be_expected_for_as_long_as_the_agent_is_watched(compiled: Compile) -> None:
+    head = f"budgets: {{reply: 4 s}}\nsteps:\n{SAY}"
+    # The words take 2 s and more; the agent is watched from their begin on.
+    assert compiled(head + BARGE_IN.replace("0.7", "5.5"))
+    with pytest.raises(ConfigError, match=r"suite\.yaml:\d+: steps\[1\]\.expect: is more than"):
+        compiled(head + BARGE_IN.replace("0.7", "9"))
+
+
 def test_a_push_to_talk_agent_can_show_no_stop_of_its_own(compiled: Compile) -> None:
     by_hand = Capabilities(response_end=True, manual_commit=True)
     assert compiled("steps:\n" + SAY + "  - {barge_in: null, clip: en/booking_stop}\n", can=by_hand)
