@@ -14,7 +14,8 @@ Turns that the probe spoilt are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vakforge_eval.metrics.latency import ttfa_heard
@@ -88,40 +89,40 @@ def claims(view: CallView) -> tuple[Claimed, ...]:
     """Return all that the server of a call claimed, in the order of `CLAIMS`, latencies last."""
     turns = [turn for turn in view.turn_views if not any(f.invalidates for f in turn.flags)]
     return (
-        *(claim for turn in turns for claim in _of_speech(turn)),
+        *_of_speech(view, turns),
         *_of_cuts(view),
         *_of_ends(view),
         *_of_latency(view, turns),
     )
 
 
-def _of_speech(turn: TurnView) -> Iterator[Claimed]:
+def _of_speech(view: CallView, turns: Iterable[TurnView]) -> Iterator[Claimed]:
     """Yield what the server says of where the user's speech began and ended."""
-    start, end = Edge(turn.turn.start), Edge(turn.turn.end)
-    for name, event, truth in (
-        ("speech_started", _started(turn), start),
-        ("speech_stopped", turn.anchors.endpoint, end),
-    ):
-        if event is None:
-            continue
-        spoken = None if event.offset_ms is None else turn.timeline.spoken(event.offset_ms)
-        if spoken is not None:
-            yield Claimed.of_moment(name, start, spoken, truth)
-        yield Claimed.of_moment(f"{name}_event", start, event.at, truth)
+    told = (event for event in view.timeline.events if isinstance(event, SpeechStarted))
+    begun = sorted(told, key=lambda event: event.at.at)
+    sounds = sorted(utterance.start.at for utterance in view.turns.background)
+    for turn in turns:
+        start, end = Edge(turn.turn.start), Edge(turn.turn.end)
+        for name, event, truth in (
+            ("speech_started", _started(turn, begun, sounds), start),
+            ("speech_stopped", turn.anchors.endpoint, end),
+        ):
+            if event is None:
+                continue
+            spoken = None if event.offset_ms is None else view.timeline.spoken(event.offset_ms)
+            if spoken is not None:
+                yield Claimed.of_moment(name, start, spoken, truth)
+            yield Claimed.of_moment(f"{name}_event", start, event.at, truth)
 
 
-def _started(turn: TurnView) -> SpeechStarted | None:
+def _started(
+    turn: TurnView, begun: Sequence[SpeechStarted], sounds: Sequence[int]
+) -> SpeechStarted | None:
     """Return the server's word that the user began; what it says of later sounds is not it."""
-    later = [u.start.at for u in turn.call.turns.background if u.start.at > turn.turn.end.at]
-    until = min([turn.turn.closes, *later])
-    return next(
-        (
-            event
-            for event in turn.timeline.events
-            if isinstance(event, SpeechStarted) and turn.turn.start.at <= event.at.at < until
-        ),
-        None,
-    )
+    later = bisect_right(sounds, turn.turn.end.at)
+    until = min([turn.turn.closes, *sounds[later : later + 1]])
+    first = bisect_left(begun, turn.turn.start.at, key=lambda event: event.at.at)
+    return next((event for event in begun[first : first + 1] if event.at.at < until), None)
 
 
 def _of_cuts(view: CallView) -> Iterator[Claimed]:

@@ -210,3 +210,29 @@ def test_moving_the_whole_call_on_the_clock_changes_no_claim(new_call: Any) -> N
         call.event(Claim(at=call.at(2900), name="ttfb", value_s=0.3))
         found.append(claims(CallView(call.build())))
     assert found[0] == found[1]
+
+
+class Counted(tuple[Any, ...]):
+    """A tuple that counts how often it is gone through."""
+
+    passes = 0
+
+    def __iter__(self) -> Any:
+        type(self).passes += 1
+        return super().__iter__()
+
+
+def test_the_events_of_a_call_are_not_gone_through_for_every_turn(new_call: Any) -> None:
+    passes = []
+    for n_turns in (2, 8):
+        call = new_call()
+        for i in range(n_turns):
+            call.say(1000 + 5000 * i, 2000 + 5000 * i)
+            call.event(SpeechStarted(at=call.at(1140 + 5000 * i), offset_ms=None))
+        timeline = call.build(5000 * n_turns)
+        view = CallView(replace(timeline, events=Counted(timeline.events)))
+        assert len(claims(view)) == n_turns
+        Counted.passes = 0
+        claims(view)
+        passes.append(Counted.passes)
+    assert passes[0] == passes[1]
