@@ -138,7 +138,7 @@ def heard_line(connection: str, *spans: list[int]) -> dict[str, Any]:
 
 def test_log_tells_what_was_uttered_heard_and_shared(tmp_path: Path) -> None:
     shared = {"type": "overlap", "connection": "1", "overlap_s": 1.0, "agent_overlap_s": 0.5,
-              "total_s": 9.0, "error_s": 0.0, "begin": [0, 0],
+              "speech_s": 3.0, "total_s": 9.0, "error_s": 0.0, "begin": [0, 0],
               "end": [9 * 10**9, 9 * 10**9]}  # fmt: skip
     log = write(
         tmp_path / "truth.jsonl",

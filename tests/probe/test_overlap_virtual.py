@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
-from vakforge_eval.capture.build import build_timeline
-from vakforge_eval.capture.reader import Capture
 from vakforge_eval.metrics.overlap import (
     agent_overlap_rate,
     overlap_rate,
@@ -19,13 +14,7 @@ from vakforge_eval.metrics.overlap import (
 )
 from vakforge_eval.metrics.view import CallView
 from vakforge_eval.timeline.values import Measured
-from vakforge_probe.agent.behaviour import Behaviour
-from vakforge_probe.agent.server import serve
-from vakforge_probe.campaign import System, plan_campaign, run_campaign
-from vakforge_probe.net.virtual import run
-from vakforge_probe.scenario.clips import data_root
-from vakforge_probe.scenario.loader import load_suite
-from vakforge_probe.target import Target
+from vakforge_probe.calibrate.log import OverlapLine
 
 # It runs code that others cover through whole calls, in which measuring that doubles the time.
 pytestmark = pytest.mark.no_cover
@@ -47,31 +36,18 @@ DEFAULTS = {
     "budgets": {"call": "60 s", "reply": "4 s", "greeting": "1 s"},
 }
 
-Measure = Callable[..., tuple[CallView, dict[str, Any]]]
+Measure = Callable[..., tuple[CallView, OverlapLine]]
 
 
 @pytest.fixture
-def measure(tmp_path: Path) -> Measure:
+def measure(with_truth: Callable[..., Any]) -> Measure:
     """Return a runner of one call, which gives the call and the agent's account of its overlap."""
 
-    def go(scenario: dict[str, Any], **knobs: object) -> tuple[CallView, dict[str, Any]]:
-        suite, log = tmp_path / "suite.yaml", tmp_path / "truth.jsonl"
-        document = {"schema": 1, "defaults": DEFAULTS, "scenarios": [scenario]}
-        suite.write_text(json.dumps(document), "utf-8")
-        query = urlencode({"greeting": False, **knobs})
-
-        async def main() -> Any:
-            clips = data_root() / "clips"
-            async with await serve(Behaviour(), "127.0.0.1", 0, log, clips) as agent:
-                system = System("agent", Target(url=f"{agent.url}?{query}", label="agent"))
-                plans = plan_campaign([system], load_suite(suite).scenarios, folder=tmp_path)
-                return await run_campaign(plans, concurrency=1)
-
-        (outcome,) = run(main())
-        assert outcome.failure is None
-        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
-        (account,) = [line for line in lines if line["type"] == "overlap"]
-        return CallView(build_timeline(Capture.open(outcome.capture))), account
+    def go(scenario: dict[str, Any], **knobs: object) -> tuple[CallView, OverlapLine]:
+        targets = {"agent": ({"greeting": False, **knobs}, "openai-realtime")}
+        (timeline,), truth = with_truth(targets, [scenario], defaults=DEFAULTS)
+        (account,) = truth.overlaps.values()
+        return CallView(timeline), account
 
     return go
 
@@ -99,14 +75,14 @@ def test_the_overlap_of_a_call_is_that_of_the_agents_own_account(
     measure: Measure, knobs: dict[str, object], bound: float
 ) -> None:
     view, account = measure(TALK_OVER, reply_length=5, **knobs)
-    assert account["overlap_s"] > 0.3
+    assert account.overlap_s > 0.3
     for metric, part, whole in (
         (overlap_rate, "overlap_s", "total_s"),
         (agent_overlap_rate, "agent_overlap_s", "total_s"),
         (overlap_share_of_speech, "overlap_s", "speech_s"),
     ):
-        value, truth = metric(view), account[part] / account[whole]
+        value, truth = metric(view), getattr(account, part) / getattr(account, whole)
         assert isinstance(value, Measured)
-        assert value.value == pytest.approx(truth, abs=bound / account[whole]), part
-        slack = account["error_s"] / account[whole] + 1e-9
+        assert value.value == pytest.approx(truth, abs=bound / getattr(account, whole)), part
+        slack = account.error_s / getattr(account, whole) + 1e-9
         assert value.lo - slack <= truth <= value.hi + slack, part

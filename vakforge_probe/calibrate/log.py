@@ -69,13 +69,14 @@ class EventLine(_Stated, frozen=True):
 
 
 class OverlapLine(_Line, frozen=True):
-    """How long both talked at once, and how badly the agent knows it (s).
+    """How long both or anybody talked, and how badly the agent knows it (s).
 
     `begin` and `end` are the bounds of the moments (ns) between which the caller's stream ran.
     """
 
     overlap_s: float
     agent_overlap_s: float
+    speech_s: float
     total_s: float
     error_s: float
     begin: tuple[int, int]
