@@ -7,7 +7,6 @@ rescoring cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ from vakforge_eval.capture.reader import Capture
 from vakforge_eval.metrics.expectations import Verdict
 from vakforge_eval.metrics.registry import METRICS
 from vakforge_eval.metrics.view import CallView
+from vakforge_eval.metrics.whys import why
 from vakforge_eval.report.ascii import draw_call
 from vakforge_eval.report.build import make_report
 from vakforge_eval.scoring.captures import score_captures
 from vakforge_eval.scoring.cells import pooled_rate, sample_of
-from vakforge_eval.scoring.scores import CallScore, EventScore, ScoreSet, TurnScore
+from vakforge_eval.scoring.scores import CallScore, EventScore, LeftOut, ScoreSet, TurnScore
 from vakforge_eval.stats.percentiles import percentile
 from vakforge_eval.timeline.values import (
     Censored,
@@ -66,7 +66,7 @@ class _Scored:
         self.kind, self.valid, self.outcome = score.kind, score.valid, score.outcome
         self.flags = tuple(flag.value for flag in score.flags)
         self.user_text = score.user_text
-        self.expectations = tuple(score.expectations) if score.valid else _spoilt(score)
+        self.expectations = tuple(score.expectations)
 
     @property
     def values(self) -> dict[str, MetricValue | Rate]:
@@ -94,11 +94,6 @@ class _Scored:
         if _SPECS[name].is_early(value, self._score.flags):
             raise NotMeasured(what, "early", "the agent spoke before the user had ended")
         return _number(value, what)
-
-
-def _spoilt(score: TurnScore | EventScore) -> tuple[Verdict, ...]:
-    why = "the probe spoilt it"
-    return tuple(replace(v, status="not_measurable", why=why) for v in score.expectations)
 
 
 class Turn(_Scored):
@@ -214,15 +209,19 @@ class CallResult:
 
     @property
     def expectations(self) -> tuple[Verdict, ...]:
-        """What the scenario expects, judged: that of the turns, then that of the events."""
-        return tuple(v for one in (*self.turns, *self.events) for v in one.expectations)
+        """What the scenario expects, judged: of the turns, of the events, of what was left out."""
+        scored: tuple[Turn | SideEvent | LeftOut, ...] = (
+            *self.turns,
+            *self.events,
+            *self._call.left_out,
+        )
+        return tuple(verdict for one in scored for verdict in one.expectations)
 
     @property
     def skipped(self) -> tuple[str, ...]:
         """What the scenario left out, since what it was to meet did not come: step and reason."""
         return tuple(
-            f"step {one['step']} ({one['kind']}): {str(one['reason']).replace('_', ' ')}"
-            for one in self._call.facts.get("skipped", ())
+            f"step {one.step} ({one.kind}) {why(one.reason)}" for one in self._call.left_out
         )
 
     def draw(self, width: int = 100) -> str:

@@ -35,7 +35,7 @@ def tell_call(result: CallResult, width: int = 100) -> str:
     for one in scored:
         lines += ["", *_scored(one)]
     for skipped in result.skipped:
-        lines += ["", clean(f"left out: {skipped}", 300)]
+        lines += ["", clean(skipped, 300)]
     if result.failure is not None:
         lines += ["", f"call failed: {result.failure}"]
     folded = [part for line in lines for part in _folded(line, width)]

@@ -117,6 +117,19 @@ def test_what_cannot_be_decided_is_neither_passed_nor_skipped_nor_green(
     )
 
 
+def test_what_was_expected_of_a_step_that_was_left_out_is_undecided(write: Any, run: Any) -> None:
+    late = scenario("late", sham=None, at="4 s after agent onset", expect="hold")
+    result = run(write(late), PROMPT, "--voice-agent=say=short_ok")
+    why = "was left out, since the agent did not speak so long"
+    result.stdout.fnmatch_lines(
+        [
+            f"1 of 1 expectations is void or not measurable: late, step 1 (sham): hold: {why}",
+            f"step 1 (sham) {why}",
+            "*1 undecided*",
+        ]
+    )
+
+
 def test_an_undecided_test_survives_the_way_from_a_worker(write: Any, pytester: Any) -> None:
     seen: list[str] = []
 

@@ -129,7 +129,7 @@ def conclude(
 ) -> ExitCode:
     """Write the report of a run's captures, print it, and return the run's exit code.
 
-    A missed expectation of the demo's agent is told and no error.
+    What the demo's agent missed, or this machine could not judge of it, is told and no error.
     """
     from vakforge_eval.capture.format import INDEX
     from vakforge_probe.cli.table import print_call, print_summary
@@ -148,7 +148,7 @@ def conclude(
     print_summary(document, console)
     print_call(captures, console)
     console.print(f"report: {folder / 'report.html'}", markup=False)
-    complain(told(document))
+    complain(told(document, is_demo=is_demo))
     code, why = judge(document, is_demo=is_demo)
     if stopped is not None:
         code, why = stopped, f"stopped after {len(captures)} call{'s' * (len(captures) != 1)}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vakforge_eval.metrics.whys import why
+from vakforge_eval.report.outcomes import Expected, expected_of
 from vakforge_eval.timeline.script import BACKGROUND_KINDS
 from vakforge_probe.errors import ExitCode
 from vakforge_probe.text import clean
@@ -17,6 +18,7 @@ Row = Mapping[str, Any]
 
 _MEETS_SPEECH = ("barge_in", "backchannel", "noise", "side_talk")
 """What shows nothing unless it meets the agent's speech; a sham is only their control."""
+_UNDECIDED = ("indeterminate", "void", "not_measurable")
 _TOLD = 20
 _NAMED = 2
 
@@ -30,13 +32,14 @@ def judge(document: Row, *, is_demo: bool = False) -> tuple[ExitCode, str]:
     all calls failed by the probe                       4
     nothing measured, not valid, indeterminate          4
     a recording stopped before its call did             4
-    an expectation was missed (not in the demo)         1
+    an expectation was missed                           1
     one is indeterminate, or none could be decided      4
     no interruption or disturbance met speech           4
     some calls failed                                   5
     ==================================================  ====
 
-    Expectations count for the probed system, not for its baseline.
+    Expectations count for the probed system, not for its baseline. In the demo they and the events
+    decide nothing: it shows an instrument, and judges no agent.
     """
     calls, turns, status = document["calls"], document["turns"], document["verdict"]
     failures = [call["failure"] for call in calls if call["failure"]]
@@ -49,11 +52,13 @@ def judge(document: Row, *, is_demo: bool = False) -> tuple[ExitCode, str]:
     if status["status"] == "nothing_measured" or not _is_measured(turns, calls):
         return ExitCode.INVALID, "nothing was measured"
     if status["status"] != "valid":
-        return ExitCode.INVALID, f"the measurement is {status['status']}"
+        reasons = "; ".join(clean(str(reason), 300) for reason in status["reasons"])
+        why = f": {reasons}" if reasons else ""
+        return ExitCode.INVALID, f"the measurement is {status['status']}{why}"
     if n := document["provenance"].get("truncated_captures"):
         return ExitCode.INVALID, f"{n} recordings stopped before their calls did"
-    found = _judge_expectations(document, is_demo=is_demo) or _judge_events(document)
-    if found is not None:
+    found = _judge_expectations(document) or _judge_events(document)
+    if found is not None and not is_demo:
         return found
     if failures:
         return ExitCode.PARTIAL, f"{len(failures)} of {len(calls)} calls failed"
@@ -75,38 +80,21 @@ def _is_measured(turns: Sequence[Row], calls: Sequence[Row]) -> bool:
     return any("value" in call["metrics"].get("greeting_latency", {}) for call in calls)
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """What became of one expectation of one step of one call."""
-
-    system: str
-    text: str
-    status: str
-
-    @property
-    def line(self) -> str:
-        return f"{self.status.replace('_', ' ')}: {self.text}"
+def _told(one: Expected) -> str:
+    """Return an expectation and what became of it, on one clean line."""
+    step = f"{one.scenario}, step {one.step} ({one.kind})"
+    return clean(f"{step}: {one.text}: {one.why}", 300)
 
 
-def _expected(document: Row) -> Iterator[_Expected]:
-    for row in document["turns"]:
-        for verdict in row.get("expectations", ()):
-            status, why = verdict["status"], verdict["why"]
-            if not row["valid"]:
-                status, why = "not_measurable", "the probe spoilt it"
-            step = f"{row['scenario']}, step {row['step']} ({row['kind']})"
-            text = clean(f"{step}: {verdict['expect']}: {why}", 300)
-            yield _Expected(row["system"], text, status)
-
-
-def _judge_expectations(document: Row, *, is_demo: bool) -> tuple[ExitCode, str] | None:
+def _judge_expectations(document: Row) -> tuple[ExitCode, str] | None:
     probed = document["systems"][-1]
-    expected = [one for one in _expected(document) if one.system == probed]
+    found = expected_of(document["turns"], document["calls"])
+    expected = [one for one in found if one.system == probed]
     by_status = {
         status: [one for one in expected if one.status == status]
         for status in ("fail", "indeterminate", "pass")
     }
-    if by_status["fail"] and not is_demo:
+    if by_status["fail"]:
         return ExitCode.MISSED, _counted(by_status["fail"], len(expected), "missed")
     if by_status["indeterminate"]:
         return ExitCode.INVALID, _counted(by_status["indeterminate"], len(expected), "undecided")
@@ -115,9 +103,9 @@ def _judge_expectations(document: Row, *, is_demo: bool) -> tuple[ExitCode, str]
     return None
 
 
-def _counted(some: Sequence[_Expected], n_all: int, words: str) -> str:
+def _counted(some: Sequence[Expected], n_all: int, words: str) -> str:
     verb = "is" if len(some) == 1 else "are"
-    named = list(dict.fromkeys(one.text for one in some))
+    named = list(dict.fromkeys(map(_told, some)))
     more = f"; and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     first = "; ".join(named[:_NAMED])
     return f"{len(some)} of {n_all} expectations {verb} {words}: {first}{more}"
@@ -147,29 +135,23 @@ def _events(document: Row, system: str) -> tuple[list[Row], list[Row]]:
 def _voids(rows: Sequence[Row]) -> str:
     """Return in words how void events came about."""
     counts = Counter((str(row["kind"]), str(row["outcome"])) for row in rows)
-    words = {
-        "silent": "met silence",
-        "ended": "met a reply that ended by itself",
-        "anchor_missed": "came at another moment than meant",
-        "no_agent_speech": "left out, since the agent did not speak so long",
-        "no_tool_call": "left out, since the agent did not call the tool",
-    }
     return ", ".join(
-        f"{n} {kind.replace('_', ' ')} {words.get(outcome, outcome.replace('_', ' '))}"
+        f"{n} {kind.replace('_', ' ')} {why(outcome)}"
         for (kind, outcome), n in sorted(counts.items())
     )
 
 
-def told(document: Row) -> list[str]:
+def told(document: Row, *, is_demo: bool = False) -> list[str]:
     """Return what must be said of expectations and void events whatever the exit code; may be none.
 
     A line for each expectation that did not pass, in the order of the report, and one of the
-    events that showed nothing.
+    events that showed nothing. In the demo, whose agent always does what it is set to, what could
+    not be decided is this machine's doing, and it is told so.
     """
     systems = document["systems"]
     lines = [
-        f"{one.system}: {one.line}" if len(systems) > 1 else one.line
-        for one in _expected(document)
+        f"{f'{one.system}: ' * (len(systems) > 1)}{one.status.replace('_', ' ')}: {_told(one)}"
+        for one in expected_of(document["turns"], document["calls"])
         if one.status != "pass"
     ]
     if len(lines) > _TOLD:
@@ -179,4 +161,9 @@ def told(document: Row) -> list[str]:
         if void:
             whose = f"{system}: " if len(systems) > 1 else ""
             lines.append(f"{whose}void, not counted: {_voids(void)}")
+    found = list(expected_of(document["turns"], document["calls"]))
+    undecided = sum(one.status in _UNDECIDED for one in found)
+    if is_demo and undecided:
+        words = f"{undecided} of {len(found)} expectations"
+        lines.append(f"this machine was too busy to judge {words}")
     return lines

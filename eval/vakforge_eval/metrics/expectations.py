@@ -17,6 +17,7 @@ from vakforge_eval.metrics.interruption import (
 from vakforge_eval.metrics.latency import ttfa_heard
 from vakforge_eval.metrics.reaction import Fate
 from vakforge_eval.metrics.view import EventView, TurnView
+from vakforge_eval.metrics.whys import why
 from vakforge_eval.timeline.script import Expectation, StepKind
 from vakforge_eval.timeline.values import (
     VOID_REASONS,
@@ -29,7 +30,7 @@ from vakforge_eval.timeline.values import (
     Undefined,
 )
 
-__all__ = ["Status", "Verdict", "judge"]
+__all__ = ["Status", "Verdict", "judge", "judge_left_out"]
 
 Status = Literal["pass", "fail", "indeterminate", "void", "not_measurable"]
 
@@ -85,16 +86,21 @@ def judge(expected: Expectation, view: TurnView | EventView) -> Verdict:
     ``hold`` passes where the agent stuttered: it is no stop, and its gap is measured apart.
     """
     if isinstance(view, EventView):
-        status, why = _hold(view) if expected.kind == "hold" else _out_of_place()
+        status, words = _hold(view) if expected.kind == "hold" else _out_of_place()
     elif expected.kind == "stop":
-        status, why = _stop(view, expected.within_s)
+        status, words = _stop(view, expected.within_s)
     elif expected.kind == "reply" and expected.within_s is not None:
-        status, why = _reply(view, expected.within_s)
+        status, words = _reply(view, expected.within_s)
     elif expected.kind == "mentions":
-        status, why = _mentions(view, expected.words)
+        status, words = _mentions(view, expected.words)
     else:
-        status, why = _out_of_place()
-    return Verdict(expected.text, status, why)
+        status, words = _out_of_place()
+    return Verdict(expected.text, status, words)
+
+
+def judge_left_out(expected: Expectation, reason: str) -> Verdict:
+    """Return the verdict on an expectation of a step that was never played, for this `reason`."""
+    return Verdict(expected.text, "void", why(reason))
 
 
 def _out_of_place() -> _Judged:
@@ -102,7 +108,7 @@ def _out_of_place() -> _Judged:
 
 
 def _undefined(value: Undefined) -> _Judged:
-    words = value.reason.value.replace("_", " ")
+    words = why(value.reason)
     if value.reason in VOID_REASONS:
         return "void", words
     return ("indeterminate" if value.reason in _OPEN else "not_measurable"), words

@@ -218,7 +218,7 @@ def build_document(
             "hardware": {name: (hardware or {}).get(name) for name in systems},
             "excluded": _excluded(turns, systems),
             "outcomes": outcomes,
-            "expectations": count_expectations(turns, systems),
+            "expectations": count_expectations(turns, calls, systems),
             "overlap": None if overlap is None else dict(overlap),
             "claimed": list(claimed),
             "turns": list(turns),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vakforge_eval.report import phrases
+from vakforge_eval.report.outcomes import Expected, expected_of
 from vakforge_eval.report.page import Block, Cell, Column, Note, Table
 from vakforge_eval.report.people import claimed_block, overlap_block
 from vakforge_eval.report.sections import change_cell, is_shown
@@ -188,9 +189,9 @@ def _outcome_block(document: Row) -> Block:
     return Table(title, columns, rows, note)
 
 
-def _whys(rows: Iterable[Row]) -> str:
+def _whys(found: Iterable[Expected]) -> str:
     """Return why expectations did not pass, most frequent reason first."""
-    counts = Counter(row["why"] for row in rows if row["status"] != "pass" and row["why"])
+    counts = Counter(one.why for one in found if one.status != "pass" and one.why)
     told = [f"{why} ({n} ×)" if n > 1 else why for why, n in counts.most_common(_N_REASONS)]
     rest = len(counts) - len(told)
     return "; ".join([*told, *([f"and {rest} more"] if rest else [])])
@@ -199,12 +200,10 @@ def _whys(rows: Iterable[Row]) -> str:
 def _expectation_block(document: Row) -> Block:
     """Return each step's expectations with how often they came to which status."""
     title, systems = "Expectations", document["systems"]
-    judged: dict[tuple[Any, ...], dict[str, list[Row]]] = {}
-    for row in document["turns"]:
-        for verdict in row.get("expectations", ()):
-            key = row["scenario"], row["step"], row["kind"], verdict["expect"]
-            told = verdict if row["valid"] else _spoilt(verdict)
-            judged.setdefault(key, {}).setdefault(row["system"], []).append(told)
+    judged: dict[tuple[Any, ...], dict[str, list[Expected]]] = {}
+    for one in expected_of(document["turns"], document["calls"]):
+        key = one.scenario, one.step, one.kind, one.text
+        judged.setdefault(key, {}).setdefault(one.system, []).append(one)
     if not judged:
         return Note("No step of these scenarios states one.", title)
     columns = (
@@ -235,21 +234,17 @@ def _expectation_block(document: Row) -> Block:
     return Table(title, columns, lines, note)
 
 
-def _spoilt(verdict: Row) -> Row:
-    return {**verdict, "status": "not_measurable", "why": "the probe spoilt the step"}
-
-
-def _why_lines(judged: Mapping[str, Sequence[Row]], systems: Sequence[str]) -> list[str]:
+def _why_lines(judged: Mapping[str, Sequence[Expected]], systems: Sequence[str]) -> list[str]:
     told = {name: words for name in systems if (words := _whys(judged.get(name, ())))}
     if len(systems) == 1:
         return list(told.values())
     return [f"{name}: {words}" for name, words in told.items()]
 
 
-def _status_cell(verdicts: Sequence[Row]) -> Cell:
-    counts = Counter(verdict["status"] for verdict in verdicts)
+def _status_cell(found: Sequence[Expected]) -> Cell:
+    counts = Counter(one.status for one in found)
     words = [f"{counts[name]} {word}" for name, word in _STATUSES if counts[name]]
-    is_failed, is_passed = counts["fail"] > 0, counts["pass"] == len(verdicts) > 0
+    is_failed, is_passed = counts["fail"] > 0, counts["pass"] == len(found) > 0
     return Cell(
         ", ".join(words) or phrases.NONE,
         tone="worse" if is_failed else "better" if is_passed else "",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from vakforge_eval.metrics.expectations import Status
 from vakforge_eval.timeline.script import BACKGROUND_KINDS, StepKind
 from vakforge_eval.timeline.values import Flag
 
-__all__ = ["count_expectations", "count_outcomes", "is_event"]
+__all__ = ["Expected", "count_expectations", "count_outcomes", "expected_of", "is_event"]
 
 Row = Mapping[str, Any]
 
@@ -55,14 +56,46 @@ def count_outcomes(rows: Sequence[Row], systems: Sequence[str]) -> list[dict[str
     return found
 
 
-def count_expectations(rows: Sequence[Row], systems: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return how many expectations came to each status, by system.
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What became of one expectation of one step of one call."""
 
-    Those of steps that the probe spoilt count as not measurable: nothing there is the target's.
-    """
+    system: str
+    scenario: str
+    step: int
+    kind: str
+    text: str
+    status: str
+    why: str
+
+
+def expected_of(turns: Sequence[Row], calls: Sequence[Row]) -> Iterator[Expected]:
+    """Yield every expectation of a report: of what was played, then of what was left out."""
+    for row in turns:
+        yield from _expected(row["system"], row["scenario"], row)
+    for call in calls:
+        for step in call.get("facts", {}).get("skipped", ()):
+            yield from _expected(call["system"], call.get("scenario", ""), step)
+
+
+def _expected(system: str, scenario: str, step: Row) -> Iterator[Expected]:
+    for found in step.get("expectations", ()):
+        yield Expected(
+            system,
+            scenario,
+            step["step"],
+            step["kind"],
+            found["expect"],
+            found["status"],
+            found["why"],
+        )
+
+
+def count_expectations(
+    turns: Sequence[Row], calls: Sequence[Row], systems: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Return how many expectations came to each status, by system."""
     counts = {system: dict.fromkeys(get_args(Status), 0) for system in systems}
-    for row in rows:
-        for judged in row.get("expectations", ()):
-            status = judged["status"] if row["valid"] else "not_measurable"
-            counts[row["system"]][status] += 1
+    for one in expected_of(turns, calls):
+        counts[one.system][one.status] += 1
     return counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vakforge_eval.scoring.scores import EventScore, ScoreSet, TurnScore
+from vakforge_eval.scoring.scores import CallScore, EventScore, LeftOut, ScoreSet, TurnScore
 from vakforge_eval.timeline.values import MetricValue, Rate
 
 __all__ = ["call_rows", "turn_rows"]
@@ -52,11 +52,15 @@ def _row(score: TurnScore | EventScore, step: int) -> dict[str, Any]:
         "valid": score.valid,
         "flags": [flag.value for flag in score.flags],
         "outcome": score.outcome,
-        "expectations": [
-            {"expect": verdict.text, "status": verdict.status, "why": verdict.why}
-            for verdict in score.expectations
-        ],
+        "expectations": _expectations(score),
     }
+
+
+def _expectations(score: TurnScore | EventScore | LeftOut) -> list[dict[str, str]]:
+    return [
+        {"expect": verdict.text, "status": verdict.status, "why": verdict.why}
+        for verdict in score.expectations
+    ]
 
 
 def _metrics(values: Mapping[str, MetricValue], rates: Mapping[str, Rate]) -> dict[str, Any]:
@@ -73,7 +77,21 @@ def call_rows(scores: ScoreSet) -> list[dict[str, Any]]:
             "valid": call.valid,
             "failure": call.failure,
             "metrics": _metrics(call.values, call.rates),
-            "facts": call.facts,
+            "facts": {**call.facts, **_left_out(call)},
         }
         for call in scores.calls
     ]
+
+
+def _left_out(call: CallScore) -> dict[str, Any]:
+    """Return what was left out of a call; nothing if nothing was."""
+    steps = [
+        {
+            "step": one.step,
+            "kind": one.kind,
+            "reason": one.reason,
+            "expectations": _expectations(one),
+        }
+        for one in call.left_out
+    ]
+    return {"skipped": steps} if steps else {}

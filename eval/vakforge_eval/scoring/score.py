@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from vakforge_eval.metrics.claimed import claims
-from vakforge_eval.metrics.expectations import Verdict, judge
+from vakforge_eval.metrics.expectations import Verdict, judge, judge_left_out
 from vakforge_eval.metrics.interruption import relevance
 from vakforge_eval.metrics.registry import METRICS, definitions
 from vakforge_eval.metrics.spec import Scope
@@ -17,6 +18,7 @@ from vakforge_eval.scoring.clusters import clustered
 from vakforge_eval.scoring.scores import (
     CallScore,
     EventScore,
+    LeftOut,
     PairKey,
     ScoreSet,
     TurnScore,
@@ -88,21 +90,24 @@ def score_call(view: CallView, system: str) -> tuple[CallScore, list[TurnScore],
             "playout": view.hearing.playout,
             "noise_floor_dbfs": _floor(view),
             **_echo(view),
-            **_skipped(timeline),
         },
         pair_key=_pair_key(timeline, -1),
         claims=claims(view),
+        left_out=_left_out(timeline),
     )
     return call, turns, events
 
 
-def _skipped(timeline: CallTimeline) -> dict[str, Any]:
-    """Return what was left out; nothing if nothing was."""
-    steps = [
-        {"step": skipped.step.index, "kind": skipped.step.kind.value, "reason": skipped.reason}
+def _left_out(timeline: CallTimeline) -> tuple[LeftOut, ...]:
+    return tuple(
+        LeftOut(
+            skipped.step.index,
+            skipped.step.kind.value,
+            skipped.reason,
+            tuple(judge_left_out(expected, skipped.reason) for expected in skipped.step.expect),
+        )
         for skipped in timeline.skipped
-    ]
-    return {"skipped": steps} if steps else {}
+    )
 
 
 def _floor(view: CallView) -> int | None:
@@ -190,7 +195,12 @@ def _text(utterances: Iterable[Utterance]) -> str:
 
 
 def _judged(utterances: Iterable[Utterance], view: TurnView | EventView) -> tuple[Verdict, ...]:
-    return tuple(judge(expected, view) for u in utterances for expected in u.step.expect)
+    found = tuple(judge(expected, view) for u in utterances for expected in u.step.expect)
+    if not any(flag.invalidates for flag in view.flags):
+        return found
+    # What the probe spoilt tells nothing of the agent.
+    why = "was spoilt by the probe"
+    return tuple(replace(verdict, status="not_measurable", why=why) for verdict in found)
 
 
 def _pair_key(timeline: CallTimeline, step: int) -> PairKey:

@@ -14,6 +14,7 @@ from vakforge_eval.timeline.values import Flag, MetricValue, Rate
 __all__ = [
     "CallScore",
     "EventScore",
+    "LeftOut",
     "PairKey",
     "ScoreSet",
     "TurnScore",
@@ -115,6 +116,22 @@ class EventScore(_Held):
     expectations: tuple[Verdict, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A step that was not played, since what it was to meet did not come.
+
+    Attributes
+    ----------
+    expectations
+        What the script expected of it: void.
+    """
+
+    step: int
+    kind: str
+    reason: str
+    expectations: tuple[Verdict, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallScore(_Held):
     """One call: its own metrics, and the shares of its turns.
@@ -127,6 +144,8 @@ class CallScore(_Held):
         What the probe says of how it measured: stamp source, scheduling, …
     claims
         What the server said of turns and of its own latency, with what was heard.
+    left_out
+        The steps that were not played, in the order in which that was decided.
     """
 
     script_hash: str
@@ -135,6 +154,7 @@ class CallScore(_Held):
     rates: dict[str, Rate]
     facts: dict[str, Any]
     claims: tuple[Claimed, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

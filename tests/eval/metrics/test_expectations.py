@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from vakforge_eval.metrics.expectations import Status, Verdict, judge
+from vakforge_eval.metrics.expectations import Status, Verdict, judge, judge_left_out
 from vakforge_eval.metrics.view import CallView
+from vakforge_eval.metrics.whys import why
 from vakforge_eval.timeline.events import ResponseEnded
 from vakforge_eval.timeline.script import Expectation, StepKind
+from vakforge_eval.timeline.values import Reason
 
 ONSET = 4000.0
 """When the user barges in or disturbs, into speech that runs from 2500 on."""
@@ -104,7 +106,7 @@ def test_an_own_end_before_the_limit_shows_nothing(
 def test_a_barge_in_that_met_silence_is_void_for_all_that_was_expected(new_call: Any) -> None:
     call = interrupted(new_call, new_call().tone(500), is_cut=False)
     for expected in (stop(0.7), stop(), reply(2.0), mentioned("tomorrow")):
-        assert on_turn(call, expected) == Verdict(expected.text, "void", "agent silent")
+        assert on_turn(call, expected) == Verdict(expected.text, "void", "met silence")
 
 
 def test_half_duplex_is_not_measurable(new_call: Any) -> None:
@@ -119,7 +121,10 @@ def test_without_ids_a_stop_that_nothing_confirms_is_indeterminate(new_call: Any
     call.reply(2500, *parts, response_id=None)
     call.say(ONSET, 5500, kind=StepKind.BARGE_IN)
     verdict = on_turn(call, stop(0.7))
-    assert (verdict.status, verdict.why) == ("indeterminate", "stop ambiguous")
+    assert (verdict.status, verdict.why) == (
+        "indeterminate",
+        "got words of which nothing tells whether they are new",
+    )
 
 
 @pytest.mark.parametrize(("limit", "status"), [(1.1, "pass"), (0.9, "fail")])
@@ -230,3 +235,14 @@ def test_what_a_step_cannot_show_is_not_measurable(new_call: Any) -> None:
         assert on_event(call, expected).status == "not_measurable"
     assert on_turn(said(new_call, 2500), HOLD).status == "not_measurable"
     assert on_turn(said(new_call, 2500), stop()).status == "not_measurable"
+
+
+@pytest.mark.parametrize("name", [*Reason, "silent", "ended", "no_agent_speech", "no_tool_call"])
+def test_every_reason_is_told_in_more_than_its_own_name(name: str) -> None:
+    assert why(name) != name.replace("_", " ")
+    assert len(why(name).split()) > 1
+
+
+def test_what_was_left_out_is_void_for_its_reason() -> None:
+    words = "was left out, since the agent did not speak so long"
+    assert judge_left_out(HOLD, "no_agent_speech") == Verdict("hold", "void", words)

@@ -11,9 +11,10 @@ import pytest
 
 from vakforge_eval.metrics.view import CallView
 from vakforge_eval.scoring.compare import breakdowns, pairs, summarise
-from vakforge_eval.scoring.rows import turn_rows
+from vakforge_eval.scoring.rows import call_rows, turn_rows
 from vakforge_eval.scoring.score import score_calls
 from vakforge_eval.scoring.scores import ScoreSet
+from vakforge_eval.timeline.call import Skipped
 from vakforge_eval.timeline.events import ResponseEnded
 from vakforge_eval.timeline.script import Expectation, StepKind
 from vakforge_eval.timeline.values import Flag, Measured, Rate, Reason, Undefined
@@ -111,6 +112,35 @@ def test_a_barge_in_keeps_its_outcome_its_relevance_and_its_verdicts(new_call: A
     assert turn.rates["relevant_reply"] == Rate(1, 1)
     assert [v.status for v in turn.expectations] == ["pass"]
     assert (before.outcome, before.relevance, before.expectations) == (None, None, ())
+
+
+def test_what_was_expected_of_what_the_probe_spoilt_is_not_measurable(new_call: Any) -> None:
+    late = {"late_ms": 30}
+    (event,) = scored(new_call, lambda s: s.disturb(StepKind.NOISE, stops=True, **late)).events
+    assert not event.valid
+    (verdict,) = event.expectations
+    assert (verdict.status, verdict.why) == ("not_measurable", "was spoilt by the probe")
+
+
+def test_what_was_expected_of_a_step_that_was_left_out_is_void(new_call: Any) -> None:
+    call = new_call()
+    call.say(1000, 2000)
+    call.say(4000, 4400, kind=StepKind.NOISE, expect=[HOLD])
+    timeline = call.build()
+    said, noise = timeline.utterances
+    left_out = Skipped(noise.step, "no_agent_speech")
+    one = score_calls([CallView(replace(timeline, utterances=(said,), skipped=(left_out,)))])
+    why = "was left out, since the agent did not speak so long"
+    assert one.events == ()
+    (row,) = call_rows(one)
+    assert row["facts"]["skipped"] == [
+        {
+            "step": 1,
+            "kind": "noise",
+            "reason": "no_agent_speech",
+            "expectations": [{"expect": "hold", "status": "void", "why": why}],
+        }
+    ]
 
 
 def test_events_stand_among_the_turns_in_the_order_of_the_script(new_call: Any) -> None:

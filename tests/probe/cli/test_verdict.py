@@ -129,9 +129,6 @@ def expecting(*statuses: str, **facts: Any) -> dict[str, Any]:
         ([expecting("pass", "void")], ExitCode.OK, ""),
         ([expecting("pass", "not_measurable")], ExitCode.OK, ""),
         ([expecting("void", "not_measurable")], ExitCode.INVALID, "2 of 2 expectations are void"),
-        # What the probe spoilt is nothing of the target's.
-        ([expecting("pass"), expecting("fail", valid=False)], ExitCode.OK, ""),
-        ([ANSWERED, expecting("pass", valid=False)], ExitCode.INVALID, "the probe spoilt it"),
         # The baseline is only compared with.
         ([expecting("fail", system="base"), expecting("pass")], ExitCode.OK, ""),
         ([expecting("pass", system="base"), expecting("fail")], ExitCode.MISSED, "1 of 1"),
@@ -163,10 +160,28 @@ def test_a_missed_expectation_weighs_more_than_calls_that_failed() -> None:
     assert judge(document([None, CLOSED], [expecting("fail")]))[0] is ExitCode.MISSED
 
 
-def test_the_demo_may_miss_what_its_scenarios_expect() -> None:
-    assert judge(document([None], [expecting("fail")]), is_demo=True)[0] is ExitCode.OK
-    undecided = document([None], [expecting("indeterminate")])
-    assert judge(undecided, is_demo=True)[0] is ExitCode.INVALID
+@pytest.mark.parametrize("turn", [expecting("fail"), expecting("indeterminate"), void()])
+def test_what_the_demo_expects_decides_no_exit_code(turn: dict[str, Any]) -> None:
+    measured = document([None], [ANSWERED, turn])
+    assert judge(measured)[0] is not ExitCode.OK
+    assert judge(measured, is_demo=True) == (ExitCode.OK, "")
+
+
+@pytest.mark.parametrize("status", ["invalid", "indeterminate", "nothing_measured"])
+def test_a_demo_without_a_valid_measurement_is_not_green(status: str) -> None:
+    measured = document([None], [ANSWERED], status)
+    measured["verdict"]["reasons"] = ["tuned: the probe spoilt 2/9 of the turns"]
+    code, why = judge(measured, is_demo=True)
+    assert code is ExitCode.INVALID
+    assert ("the probe spoilt 2/9" in why) == (status != "nothing_measured")
+
+
+def test_the_demo_says_that_the_machine_was_too_busy_to_judge() -> None:
+    busy = document([None], [expecting("pass", "fail", "indeterminate", "void")])
+    assert "this machine was too busy to judge 2 of 4 expectations" in told(busy, is_demo=True)[-1]
+    assert not any("too busy" in line for line in told(busy))
+    missed = document([None], [expecting("pass", "fail")])
+    assert not any("too busy" in line for line in told(missed, is_demo=True))
 
 
 def test_a_background_utterance_is_no_turn_that_was_answered() -> None:
@@ -190,12 +205,27 @@ def test_what_was_left_out_for_want_of_speech_showed_nothing_either() -> None:
     silent["calls"][0] |= {"system": "tuned", "facts": {"skipped": left_out}}
     code, why = judge(silent)
     assert code is ExitCode.INVALID
-    assert "1 backchannel left out, since the agent did not speak so long" in why
-    assert "1 noise left out, since the agent did not call the tool" in why
+    assert "1 backchannel was left out, since the agent did not speak so long" in why
+    assert "1 noise was left out, since the agent did not call the tool" in why
     assert told(silent) == [f"void, not counted: {why.partition(': ')[2]}"]
     assert judge(silent | {"turns": [ANSWERED, met()]})[0] is ExitCode.OK
     left_out[0]["reason"] = "\x1b[2J"
     assert "\x1b" not in judge(silent)[1]
+
+
+def test_what_was_expected_of_a_step_that_was_left_out_counts_as_void() -> None:
+    void = [{"expect": "hold", "status": "void", "why": "was left out"}]
+    step = {"step": 1, "kind": "sham", "reason": "no_agent_speech", "expectations": void}
+    silent = document([None], [ANSWERED])
+    silent["calls"][0] |= {"system": "tuned", "scenario": "order", "facts": {"skipped": [step]}}
+    line = "order, step 1 (sham): hold: was left out"
+    assert judge(silent) == (
+        ExitCode.INVALID,
+        f"1 of 1 expectations is void or not measurable: {line}",
+    )
+    assert told(silent) == [f"void: {line}"]
+    silent["turns"] = [ANSWERED, expecting("pass")]
+    assert judge(silent)[0] is ExitCode.OK
 
 
 def test_all_that_did_not_pass_is_told_and_what_was_void_is_counted() -> None:
