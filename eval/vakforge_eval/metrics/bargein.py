@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vakforge_eval.metrics import declare
 from vakforge_eval.metrics.reaction import Fate, Reaction
+from vakforge_eval.metrics.spec import AS_HEARD, BY_ARRIVAL, BY_MESSAGE, MetricSpec, TurnMetric
 from vakforge_eval.metrics.view import TurnView
 from vakforge_eval.timeline.instant import Edge, Instant, ns_to_s
 from vakforge_eval.timeline.values import (
@@ -21,6 +23,7 @@ from vakforge_eval.timeline.values import (
 )
 
 __all__ = [
+    "STOP_METRICS",
     "missed_interruption",
     "stop_heard",
     "stop_network",
@@ -162,3 +165,32 @@ def void_barge_ins(view: TurnView) -> MetricValue | Rate:
         return Undefined(Reason.NOT_APPLICABLE)
     gate = view.call.hearing.gate
     return gate if isinstance(gate, Undefined) else Rate(int(view.reaction.void is not None), 1)
+
+
+def _stop_metric(function: TurnMetric, stop: str, detector: str) -> MetricSpec:
+    """Return a time to stop, which stopping for anything, or seldom, would improve."""
+    return MetricSpec(
+        unit="s",
+        better="lower",
+        span=("user_start of a barge-in", stop),
+        detector=detector,
+        group="duplex",
+        on_turn=function,
+        has_competing_end=True,
+        bought_by=("missed_interruption", *declare.FALSE_INTERRUPTIONS),
+    )
+
+
+STOP_METRICS = declare.titled(
+    "Stops",
+    declare.detail(_stop_metric(stop_reaction, "first message that tells of it", BY_MESSAGE)),
+    declare.detail(_stop_metric(stop_network, "last audible sample, by arrival", BY_ARRIVAL)),
+    declare.sliced(_stop_metric(stop_heard, "silence of the agent, as heard", AS_HEARD)),
+    declare.barge_ins(
+        missed_interruption,
+        "agent still heard 1.0 s after user_end",
+        "lower",
+        bought_by=declare.FALSE_INTERRUPTIONS,
+    ),
+    declare.void(declare.barge_ins(void_barge_ins, "barge-ins that met no speech for sure", None)),
+)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
+from vakforge_eval.metrics import declare
 from vakforge_eval.metrics.latency import ttfa_heard
 from vakforge_eval.metrics.reaction import Fate
+from vakforge_eval.metrics.spec import AS_HEARD, EventMetric, MetricSpec
 from vakforge_eval.metrics.view import EventView, TurnView
 from vakforge_eval.timeline.events import ToolCall
 from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Censored, Measured, MetricValue, Rate, Reason, Undefined
 
 __all__ = [
+    "DISTURBANCE_METRICS",
+    "RESPONSE_METRICS",
     "Relevance",
     "false_alarm",
     "false_interruption",
@@ -262,3 +267,77 @@ def void_events(view: EventView) -> MetricValue | Rate:
     """
     gate = view.call.hearing.gate
     return gate if isinstance(gate, Undefined) else Rate(int(view.reaction.void is not None), 1)
+
+
+_SCRIPT = "the script's words and tools, against text and tool calls"
+
+
+def _false_metric(function: EventMetric, what: str) -> MetricSpec:
+    """Return a share of false interruptions, which an agent that is deaf would improve."""
+    spec = _event_share(function, what, "missed_interruption")
+    return replace(spec, control="false_alarm")
+
+
+def _event_share(function: EventMetric, what: str, *bought_by: str) -> MetricSpec:
+    """Return a share of the utterances that open no turn."""
+    return MetricSpec(
+        unit="rate",
+        better="lower",
+        span=(what, "hits / total"),
+        detector=AS_HEARD,
+        group="duplex",
+        on_event=function,
+        bought_by=bought_by,
+    )
+
+
+RESPONSE_METRICS = declare.titled(
+    "Interruption response",
+    replace(
+        declare.first_of(
+            interruption_response, f"{declare.FIRST_AUDIBLE} of the reply, as heard", AS_HEARD
+        ),
+        span=("user_end of a barge-in", f"{declare.FIRST_AUDIBLE} of the reply, as heard"),
+        group="duplex",
+        bought_by=(*declare.REPLIES, "relevant_reply"),
+        is_sliced=True,
+    ),
+    declare.barge_ins(
+        relevant_reply, "replies to what was said, of those checked", "higher", _SCRIPT
+    ),
+)
+
+DISTURBANCE_METRICS = (
+    *declare.titled(
+        "False interruptions",
+        declare.sliced(
+            _false_metric(false_interruption, "backchannels that stopped the agent within 1.0 s")
+        ),
+        declare.detail(
+            _false_metric(false_interruption_noise, "noises that stopped the agent within 1.0 s")
+        ),
+        declare.detail(
+            _false_metric(
+                false_interruption_side_talk,
+                "words to others that stopped the agent within 1.0 s",
+            )
+        ),
+        declare.detail(
+            _event_share(false_alarm, "shams after which the agent seems to have stopped")
+        ),
+        declare.void(_event_share(void_events, "events that met no speech that goes on for sure")),
+    ),
+    *declare.titled(
+        "Stutters",
+        MetricSpec(
+            unit="s",
+            better="lower",
+            span=("silence within 1.0 s of a disturbance", "the same response goes on"),
+            detector=AS_HEARD,
+            group="duplex",
+            on_event=stutter_gap,
+            bought_by=declare.FALSE_INTERRUPTIONS,
+            is_headline=False,
+        ),
+    ),
+)

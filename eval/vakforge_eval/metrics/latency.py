@@ -6,14 +6,25 @@ A reply that had not come within the turn's budget is censored there, whatever c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from vakforge_eval.metrics import declare
 from vakforge_eval.metrics.anchors import results_of
 from vakforge_eval.metrics.segments import Segment
+from vakforge_eval.metrics.spec import (
+    AS_HEARD,
+    BY_ARRIVAL,
+    BY_MESSAGE,
+    Better,
+    MetricSpec,
+    TurnMetric,
+)
 from vakforge_eval.metrics.view import TurnView
 from vakforge_eval.timeline.instant import NS_PER_S, Edge, Instant, ns_to_s
 from vakforge_eval.timeline.values import Censored, Measured, MetricValue, Reason, Undefined
 
 __all__ = [
+    "LATENCY_METRICS",
     "dead_air_max",
     "endpoint_delay",
     "endpoint_delay_claimed",
@@ -354,3 +365,43 @@ def endpoint_delay_claimed(view: TurnView) -> MetricValue:
     if spoken is None:
         return Undefined(Reason.NOT_OBSERVABLE)
     return Measured.between(view.anchors.user_end, spoken)
+
+
+def _stream_metric(function: TurnMetric, better: Better, formula: str) -> MetricSpec:
+    span = (declare.FIRST_MESSAGE, f"last audio message; {formula}")
+    return declare.of_turn(function, "ratio", better, span, BY_MESSAGE)
+
+
+LATENCY_METRICS = (
+    declare.sliced(declare.first_of(ttft, "first text token of the reply", BY_MESSAGE)),
+    replace(
+        declare.sliced(declare.first_of(ttfa, f"{declare.FIRST_MESSAGE} of the reply", BY_MESSAGE)),
+        has_anchor=True,
+    ),
+    declare.first_of(ttfa_audible, f"{declare.FIRST_AUDIBLE}, by arrival", BY_ARRIVAL),
+    declare.sliced(declare.first_of(ttfa_heard, f"{declare.FIRST_AUDIBLE}, as heard", AS_HEARD)),
+    declare.first_of(ttfs, "first stretch of speech >= 400 ms", AS_HEARD),
+    declare.first_of(ttf_answer, "first segment after the last tool result", AS_HEARD),
+    declare.detail(
+        declare.of_turn(tool_wait, "s", None, ("tool call", "scripted tool result"), "the script")
+    ),
+    declare.of_turn(
+        leading_silence,
+        "s",
+        "lower",
+        (declare.FIRST_MESSAGE, f"{declare.FIRST_AUDIBLE}, by arrival"),
+        BY_ARRIVAL,
+    ),
+    declare.from_end(dead_air_max, "end of the reply; longest silence on the way", AS_HEARD),
+    declare.sliced(declare.from_end(total_response, "last audible sample of the reply", AS_HEARD)),
+    _stream_metric(rtf, "higher", "audio s / wall s"),
+    declare.detail(_stream_metric(rtf_inverse, "lower", "wall s / audio s")),
+    declare.from_end(endpoint_delay, "the server's end-of-speech event", BY_MESSAGE),
+    declare.detail(
+        declare.from_end(
+            endpoint_delay_claimed,
+            "the end of speech that the server names",
+            "offset in the user's stream, microphone model",
+        )
+    ),
+)

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vakforge_eval.metrics import declare
+from vakforge_eval.metrics.hearing import PLAYOUT
 from vakforge_eval.metrics.segments import Segment
 from vakforge_eval.metrics.spans import Stretch, clipped, common, joined, length
+from vakforge_eval.metrics.spec import AS_HEARD, Better, CallMetric, MetricSpec
 from vakforge_eval.metrics.turns import Role
 from vakforge_eval.metrics.view import CallView, TurnView
 from vakforge_eval.timeline.call import CallTimeline
@@ -25,6 +28,7 @@ from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Measured, MetricValue, Reason, Undefined
 
 __all__ = [
+    "FLOOR_METRICS",
     "TALK_GAP_NS",
     "TALK_KINDS",
     "agent_interruptions",
@@ -319,3 +323,45 @@ def _count(view: CallView, segments: Iterable[Segment]) -> MetricValue:
     if why is not None:
         return why
     return Measured(float(len({s.response_id or s.start for s in segments})))
+
+
+_TALK_HEARD = (
+    f"agent: gate as for its segments, playout model {PLAYOUT}; user: voiced samples of the clips; "
+    "gaps < 200 ms joined"
+)
+
+
+def _talk_metric(function: CallMetric, whole: str, better: Better = None) -> MetricSpec:
+    """Return a share of who talks when; a mute agent overlaps nobody."""
+    span = ("begin of the user's stream", f"its end; {whole}")
+    spec = declare.of_call(function, "share", better, span, _TALK_HEARD, "duplex")
+    return replace(spec, bought_by=("no_reply_rate",))
+
+
+def _count_metric(function: CallMetric, what: str) -> MetricSpec:
+    """Return how often the agent did something in a call."""
+    span = ("first turn of the user", f"end of watching; {what}")
+    return declare.of_call(function, "count", "lower", span, AS_HEARD, "duplex")
+
+
+FLOOR_METRICS = declare.titled(
+    "Overlap and floor",
+    _talk_metric(overlap_rate, "both talk / total time"),
+    declare.detail(_talk_metric(overlap_share_of_speech, "both talk / anybody talks")),
+    declare.detail(
+        _talk_metric(agent_overlap_rate, "both talk, the agent began last / total time", "lower")
+    ),
+    declare.detail(_talk_metric(talk_ratio, "agent's talk / all talk")),
+    MetricSpec(
+        unit="s",
+        # Neither end of it is good: people answer 0.1 s after, and now and then before the end.
+        better=None,
+        span=("user_end", f"{declare.FIRST_AUDIBLE} of the reply, as heard, signed"),
+        detector=AS_HEARD,
+        group="duplex",
+        on_turn=floor_transfer_offset,
+        is_headline=False,
+    ),
+    declare.detail(_count_metric(reprompts, "the agent spoke up unasked")),
+    declare.detail(_count_metric(agent_interruptions, "replies begun before user_end")),
+)

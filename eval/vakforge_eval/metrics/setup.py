@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from vakforge_eval.metrics import declare
+from vakforge_eval.metrics.spec import AS_HEARD, CallMetric, MetricSpec
 from vakforge_eval.metrics.view import CallView, TurnView
 from vakforge_eval.timeline.instant import Instant
 from vakforge_eval.timeline.values import Flag, Measured, MetricValue, Rate, Reason, Undefined
 
 __all__ = [
+    "SETUP_METRICS",
+    "TURN_METRICS",
+    "WITNESS_METRICS",
     "early_rate",
     "failed_calls",
     "greeting_latency",
@@ -218,3 +224,45 @@ def failed_calls(view: CallView) -> Rate:
         1 or 0 hits in one call. Undefined: never.
     """
     return Rate(int(view.timeline.failure is not None), 1)
+
+
+def _phase_metric(function: CallMetric, name: str) -> MetricSpec:
+    """Return a part of the call's setup."""
+    span = (f"begin of {name}", f"end of {name}")
+    return declare.detail(declare.of_call(function, "s", "lower", span, declare.CLOCK, "latency"))
+
+
+SETUP_METRICS = (
+    declare.of_call(setup, "s", "lower", ("dial", "session ready"), declare.CLOCK, "latency"),
+    _phase_metric(setup_resolve, "resolve"),
+    _phase_metric(setup_connect, "connect"),
+    _phase_metric(setup_tls, "tls"),
+    _phase_metric(setup_handshake, "handshake"),
+    _phase_metric(setup_ready, "ready"),
+    declare.of_call(
+        greeting_latency,
+        "s",
+        "lower",
+        ("session ready", f"{declare.FIRST_AUDIBLE}, as heard"),
+        AS_HEARD,
+        "latency",
+    ),
+)
+
+TURN_METRICS = (
+    declare.share(early_rate, "turns with a reply before user_end"),
+    declare.share(no_reply_rate, "turns without a reply in time"),
+    replace(declare.share(invalid_turns, "turns that the probe spoilt"), is_of_probe=True),
+    declare.share(failed_calls, "calls that failed"),
+)
+
+WITNESS_METRICS = (
+    declare.of_call(
+        vad_disagreements,
+        "rate",
+        "lower",
+        ("replies whose start webrtcvad puts > 100 ms elsewhere", "hits / total"),
+        "webrtcvad, beside the gate",
+        "self",
+    ),
+)

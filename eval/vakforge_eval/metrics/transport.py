@@ -8,7 +8,9 @@ from math import isfinite, sqrt
 
 import numpy as np
 
+from vakforge_eval.metrics import declare
 from vakforge_eval.metrics.hearing import Hearing
+from vakforge_eval.metrics.spec import AS_HEARD, BY_MESSAGE, CallMetric, MetricSpec
 from vakforge_eval.metrics.view import MAX_LATE_NS, CallView
 from vakforge_eval.stats.percentiles import nearest_rank
 from vakforge_eval.stats.values import Floats
@@ -18,6 +20,8 @@ from vakforge_eval.timeline.records import Flags
 from vakforge_eval.timeline.values import Measured, MetricValue, Rate, Reason, Undefined
 
 __all__ = [
+    "SELF_METRICS",
+    "TRANSPORT_METRICS",
     "clock_skew_ppm",
     "cpu_share",
     "frames_late",
@@ -251,3 +255,58 @@ def loop_lag_max(view: CallView) -> MetricValue:
     """
     lag = _told(view, "loop_lag_max_ns")
     return Undefined(Reason.NOT_OBSERVABLE) if lag is None else Measured(lag / NS_PER_S)
+
+
+def _lateness_metric(function: CallMetric) -> MetricSpec:
+    return declare.of_call(function, "s", "lower", ("due", "sent"), declare.CLOCK, "transport")
+
+
+TRANSPORT_METRICS = (
+    _lateness_metric(send_lateness_p50),
+    _lateness_metric(send_lateness_p99),
+    _lateness_metric(send_lateness_max),
+    declare.share(frames_late, "frames > 10 ms late", "transport"),
+    declare.of_call(
+        interarrival_jitter,
+        "s",
+        "lower",
+        ("arrival", "next arrival, less the audio between"),
+        BY_MESSAGE,
+        "transport",
+    ),
+    declare.of_call(
+        underruns,
+        "count",
+        "lower",
+        ("end of a message as heard", "begin of the next, > 10 ms later"),
+        AS_HEARD,
+        "transport",
+    ),
+    declare.of_call(
+        clock_skew_ppm,
+        "ppm",
+        None,
+        ("audio sent", "slope over arrival, less 1"),
+        BY_MESSAGE,
+        "transport",
+    ),
+)
+
+SELF_METRICS = (
+    declare.of_call(
+        cpu_share,
+        "share",
+        "lower",
+        ("begin of the call", "end of the call"),
+        "CPU time of the process",
+        "self",
+    ),
+    declare.of_call(
+        loop_lag_max,
+        "s",
+        "lower",
+        ("planned wake-up", "real wake-up"),
+        declare.CLOCK,
+        "self",
+    ),
+)
