@@ -70,6 +70,14 @@ def about(value: float) -> Any:
     return pytest.approx(value, abs=0.3)
 
 
+def stopped_at(call: Any, at: float, ended: float = 20_000) -> Reaction:
+    """Return the reaction to the last utterance, which must be a stop that is heard at `at`."""
+    found = reaction_of(call, ended)
+    assert found.fate is Fate.STOPPED
+    assert ms(call, found.silence) == about(at)
+    return found
+
+
 # -- what the user met ----------------------------------------------------------------------------
 
 
@@ -206,9 +214,7 @@ def test_a_flush_stops_what_was_sent_ahead_where_it_falls(new_call: Any) -> None
     talk(call, 2500, 10_000, pace=0)
     barge_in(call)
     call.flush(4200)
-    found = reaction_of(call)
-    assert found.fate is Fate.STOPPED
-    assert ms(call, found.silence) == about(4200)
+    found = stopped_at(call, 4200)
     # By arrival all was there before the user began.
     assert ms(call, found.silence_arrival) == about(2520)
 
@@ -219,9 +225,7 @@ def test_a_flush_within_a_phrase_pause_stops_at_the_pause(new_call: Any) -> None
     talk(call, 2500, 1600, 500, 3000, pace=0)
     barge_in(call)
     interrupted(call, 4400)
-    found = reaction_of(call)
-    assert found.fate is Fate.STOPPED
-    assert ms(call, found.silence) == about(4100)
+    stopped_at(call, 4100)
 
 
 def test_silence_of_1_5_s_is_a_stop_without_any_message(new_call: Any) -> None:
@@ -260,9 +264,7 @@ def test_a_new_response_does_not_undo_a_stop(new_call: Any) -> None:
     barge_in(call)
     cancelled(call, 4240)
     talk(call, 4500, 3000, response_id="r2")
-    found = reaction_of(call)
-    assert found.fate is Fate.STOPPED
-    assert ms(call, found.silence) == about(4240)
+    stopped_at(call, 4240)
 
 
 @pytest.mark.parametrize("gap", [360, 800, 1200, 1490])
@@ -401,9 +403,7 @@ def test_the_greeting_can_be_interrupted(new_call: Any) -> None:
     talk(call, 200, 1440, response_id="hello", status=None)
     barge_in(call, 1000, 2500)
     cancelled(call, 1640, "hello")
-    found = reaction_of(call)
-    assert found.fate is Fate.STOPPED
-    assert ms(call, found.silence) == about(1640)
+    stopped_at(call, 1640)
 
 
 def test_the_filler_before_a_tool_result_can_be_interrupted(new_call: Any) -> None:
@@ -413,9 +413,7 @@ def test_the_filler_before_a_tool_result_can_be_interrupted(new_call: Any) -> No
     barge_in(call)
     cancelled(call, 4200, "filler")
     talk(call, 6200, 2000, response_id="answer")
-    found = reaction_of(call)
-    assert found.fate is Fate.STOPPED
-    assert ms(call, found.silence) == about(4200)
+    stopped_at(call, 4200)
 
 
 def test_waiting_for_a_tool_inside_a_response_is_no_stop(new_call: Any) -> None:
@@ -469,10 +467,8 @@ def test_without_ids_an_interrupt_tells_a_stop_from_a_pause(new_call: Any, chunk
     barge_in(call)
     interrupted(call, 4200)
     talk(call, 5600, 2000, response_id=None)
-    found = reaction_of(call)
-    assert found.fate is Fate.STOPPED
     # What still comes plays on: nothing tells that it is late.
-    assert ms(call, found.silence) == about(4240)
+    stopped_at(call, 4240)
 
 
 def test_without_ids_a_stop_is_one_even_if_new_audio_comes_soon(new_call: Any) -> None:
@@ -481,9 +477,7 @@ def test_without_ids_a_stop_is_one_even_if_new_audio_comes_soon(new_call: Any) -
     barge_in(call)
     interrupted(call, 4200)
     talk(call, 4560, 3000, response_id=None)
-    found = reaction_of(call)
-    assert found.fate is Fate.STOPPED
-    assert ms(call, found.silence) == about(4200)
+    found = stopped_at(call, 4200)
     assert ms(call, found.silence_arrival) == about(2520)
 
 
@@ -586,9 +580,7 @@ def test_a_stutter_that_ends_in_silence_within_the_window_is_a_stop(new_call: An
     # Silent 4200-4600, on to 4900, then nothing.
     talk(call, 2500, 1700, 400, 300, status=None)
     disturb(call)
-    found = reaction_of(call)
-    assert found.fate is Fate.STOPPED
-    assert ms(call, found.silence) == about(4900)
+    stopped_at(call, 4900)
 
 
 def test_an_own_end_within_the_window_shows_nothing(new_call: Any) -> None:
