@@ -2,7 +2,8 @@
 
 Audio goes through the playout queue and, in the order in which it will be heard, through the
 activity tracker. So edges are known as soon as the audio is here, also when it plays later; a
-flush drops what has not been heard. Speech is never joined across response ids.
+flush drops what has not been heard. Speech is never joined across response ids, unless they are
+those of messages too short to be heard by themselves.
 """
 
 from __future__ import annotations
@@ -99,6 +100,8 @@ class Ear:
         self._received: dict[str | None, int] = {}
         """How much audio has come of each item (ns)."""
         self._begun: set[str] = set()
+        self._has_unnamed = False
+        """Whether audio came without a response id."""
         self._open: set[str] = set()
         """Those begun responses of which audio may still come."""
         self._silenced: set[str] = set()
@@ -137,7 +140,9 @@ class Ear:
     def _hear_one(self, chunk: AudioChunk, pcm: Pcm, arrival_ns: int) -> list[HeardEdge]:
         """Take in a message that has audio, whatever came before it."""
         response_id, item_id = chunk.response_id, chunk.item_id
-        if response_id is not None and response_id not in self._begun:
+        if response_id is None:
+            self._has_unnamed = True
+        elif response_id not in self._begun:
             self._begun.add(response_id)
             self._open.add(response_id)
         edges = self._learn(chunk, pcm, arrival_ns)
@@ -184,6 +189,8 @@ class Ear:
     ) -> tuple[list[HeardEdge], FlushFact | None]:
         """Drop all queued audio, and whatever still comes of this response (None: of any so far).
 
+        Of a stream that has had one id all along, which names no response, only what is queued.
+
         Returns the end of what was being heard, and what is lost; None if that is nothing. Edges
         told of `at_ns` or later are void.
         """
@@ -191,12 +198,15 @@ class Ear:
         edges = [edge for edge in self._settle(at_ns) if edge.heard_ns < at_ns]
         self._let_play(at_ns)
         expected = self._open if response_id is None else {response_id}
+        lost = self._begun if response_id is None else {response_id}
+        lost = lost | {q.response_id for q in self._queue if q.response_id is not None}
+        if self._is_one_stream:
+            expected, lost = expected - self._begun, lost - self._begun
         if not self._queue and expected <= self._silenced:
             return edges, None
-        self._silenced |= self._begun if response_id is None else {response_id}
+        self._silenced |= lost
         if not self._queue:
             return edges, FlushFact(None, None)
-        self._silenced |= {q.response_id for q in self._queue if q.response_id is not None}
         item_id, played_ns = self._queue[0].item_id, self._played_ns(at_ns)
         self._item = (item_id, played_ns)
         self._queue.clear()
@@ -213,6 +223,10 @@ class Ear:
             return head.begin_ns + at_ns - head.start_ns
         item_id, heard_ns = self._item
         return heard_ns if item_id == head.item_id else 0
+
+    @property
+    def _is_one_stream(self) -> bool:
+        return self._live is not None and len(self._begun) == 1 and not self._has_unnamed
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -298,6 +312,7 @@ class Ear:
             stretch = self._stretch = Stretch(
                 start_ns, message.rate_hz, message.response_id, self._gate, self._guard
             )
+        stretch.rename(message.response_id)
         found = stretch.push(start_ns, pcm, now_ns)
         return edges + self._edges(stretch, found, now_ns) if found else edges
 

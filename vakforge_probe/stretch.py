@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vakforge_eval.signal.activity import END_SILENCE_MS, Gate, Transition
+from vakforge_eval.signal.activity import END_SILENCE_MS, RUN_MS, Gate, Transition
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, samples_to_ns
 from vakforge_probe.guard import EchoGuard, GuardedTracker
 
@@ -50,6 +50,8 @@ class Stretch:
         self._pieces = deque([(0, start_ns)])
         """The first sample after each hole, and when it is heard."""
         self._n_samples = 0
+        self._named_at = 0
+        """The first sample that has the latest name."""
         self.tracker = GuardedTracker(rate_hz, gate, guard)
         self.end_ns = start_ns
         """When what was pushed so far has been heard."""
@@ -65,7 +67,7 @@ class Stretch:
     def goes_on(self, message: Message, start_ns: int) -> bool:
         """Whether a message that is heard from `start_ns` belongs to it."""
         return (
-            self.response_id == message.response_id
+            self._is_named_like(message)
             and self.rate_hz == message.rate_hz
             and start_ns - self.end_ns < END_SILENCE_NS
         )
@@ -75,6 +77,21 @@ class Stretch:
         if not self.follows(start_ns):
             self._leave_out(start_ns)
         return self.extend(pcm, now_ns)
+
+    def _is_named_like(self, message: Message) -> bool:
+        """Whether a message is of the same response.
+
+        What is too short to be heard is no response: its name is that of a message.
+        """
+        if self.response_id == message.response_id:
+            return True
+        is_named = None not in (self.response_id, message.response_id)
+        return is_named and (self._n_samples - self._named_at) * 1000 < RUN_MS * self.rate_hz
+
+    def rename(self, response_id: str | None) -> None:
+        """Note the name of what is pushed next."""
+        if response_id != self.response_id:
+            self.response_id, self._named_at = response_id, self._n_samples
 
     def pass_over(self, n: int, window: Pcm) -> None:
         """Add `n` samples that are known to be quiet; see `ActivityTracker.pass_over`."""

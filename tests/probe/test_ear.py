@@ -378,6 +378,32 @@ def test_a_flush_without_a_name_tells_nothing_once_all_responses_have_ended() ->
     assert Line().pace(tone(200), 0, "a").end(205, "a").flush(300) is None
 
 
+@pytest.mark.parametrize("named", [None, "a"], ids=["of all", "of it"])
+def test_a_stream_of_one_name_is_heard_on_after_a_flush(named: str | None) -> None:
+    line = Line(continuous=True).send(tone(400), 0, "a")
+    assert line.flush(200, named) == FlushFact("i", 200)
+    assert line.flush(300, named) is None
+    line.pace(np.concatenate([quiet(500), tone(300), quiet(400)]), 400, "a")
+    assert line.told == [("onset", 0), ("end", 200), ("onset", 900), ("end", 1200)]
+
+
+@pytest.mark.parametrize("other", [None, "b"])
+def test_late_audio_of_a_response_is_dropped_in_a_stream_too(other: str | None) -> None:
+    line = Line(continuous=True).pace(quiet(200), 0, other).send(tone(400), 200, "a")
+    line.flush(400, "a")
+    line.send(tone(300), 500, "a").pace(quiet(400), 600, other)
+    assert line.told == [("onset", 200), ("end", 400)]
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_messages_that_each_have_a_name_are_one_speech(continuous: bool) -> None:
+    line = Line(continuous=continuous)
+    pcm = np.concatenate([quiet(200), tone(600), quiet(400)])
+    for i in range(0, 1200, 20):
+        line.send(pcm[i * 24 : (i + 20) * 24], i, f"m{i}")
+    assert line.told == [("onset", 200), ("end", 800)]
+
+
 def test_what_was_played_before_a_flush_counts_when_an_item_goes_on_after_it() -> None:
     line = Line(buffer_ns=100 * MS).pace(tone(200), 0, None)
     assert line.flush(190) == FlushFact("i", 90)

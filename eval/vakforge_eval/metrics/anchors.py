@@ -54,7 +54,10 @@ class Anchors:
 def find_anchors(
     timeline: CallTimeline, turn: Turn, responses: dict[str | None, Response]
 ) -> Anchors:
-    """Return the anchors of `turn`; those of the reply use the response heard first."""
+    """Return the anchors of `turn`; those of the reply use the response heard first.
+
+    What may be the rest of older speech anchors nothing.
+    """
     endpoint = _endpoint(timeline, turn)
     first = turn.first_reply
     if first is None:
@@ -62,6 +65,8 @@ def find_anchors(
         if response is None:
             return Anchors(turn.end, endpoint=endpoint)
         return _with_messages(turn, response, tuple(response.messages), endpoint)
+    if first.is_untold:
+        return Anchors(turn.end, endpoint=endpoint)
     segment = first.segment
     response = responses[segment.response_id]
     messages = tuple(response.messages)

@@ -11,12 +11,20 @@ import numpy.typing as npt
 from vakforge_eval.metrics.responses import Response, collect_responses
 from vakforge_eval.metrics.segments import Island, Segment, find_islands
 from vakforge_eval.metrics.unecho import Unechoed, unecho
-from vakforge_eval.signal.activity import GATE_DBFS, Gate, gate_for, noise_floor, stream_floor
+from vakforge_eval.signal.activity import (
+    FLOOR_MARGIN_DB,
+    FLOOR_QUANTILE,
+    GATE_DBFS,
+    Gate,
+    gate_for,
+    noise_floor,
+    stream_floor,
+)
 from vakforge_eval.signal.echo import Echo
 from vakforge_eval.signal.playout import Fifo, Live, Placed, place
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline
 from vakforge_eval.timeline.instant import Edge
-from vakforge_eval.timeline.values import Undefined
+from vakforge_eval.timeline.values import Reason, Undefined
 
 __all__ = ["DETECTOR", "PLAYOUT", "Hearing", "hear"]
 
@@ -34,7 +42,8 @@ Pcm = npt.NDArray[np.int16]
 class Hearing:
     """All that was heard of the agent in one call.
 
-    `gate` is Undefined(noise_too_high) where nothing can be told from the noise; there are no
+    `gate` is Undefined(noise_too_high) where nothing can be told from the noise, and
+    Undefined(unnamed_audio) where what has no response id may be noise or speech; there are no
     segments then. `segments` are in order of their start, and so are `sounds`: the begin and end
     of every audible stretch as heard, with nothing joined. `playout` says by which model. Messages
     are those of the timeline; where the caller's echo was in them, all that was heard goes by what
@@ -106,8 +115,29 @@ def _hear(timeline: CallTimeline, unechoed: Unechoed | None) -> Hearing:
     outside = [(i.rate_hz, i.pcm()) for i in islands if is_told and i.response_id is None]
     # Where a target names no response at all, what lies outside of any is its speech as well.
     is_named = any(message.response_id is not None for message in timeline.audio)
-    floor = _floor(outside, noise_floor if is_named else stream_floor)
-    return _heard(timeline, floor, placed, islands, Fifo.text, unechoed)
+    if is_named:
+        floor, gate = _judge_outside(outside)
+    else:
+        floor = _floor(outside, stream_floor)
+        gate = gate_for(floor)
+    return _heard(timeline, (floor, gate), placed, islands, Fifo.text, unechoed)
+
+
+def _judge_outside(outside: Sequence[tuple[int, Pcm]]) -> tuple[float | None, Gate | Undefined]:
+    """Return floor and gate by what comes outside of responses with an id.
+
+    Noise is steady; what is not holds speech of responses without an id.
+    """
+    floor, loud = _floor(outside, noise_floor), _floor(outside, _loud)
+    if floor is None or loud is None or loud - floor <= FLOOR_MARGIN_DB:
+        return floor, gate_for(floor)
+    floor = _floor(outside, stream_floor)
+    gate = gate_for(floor)
+    return floor, Undefined(Reason.UNNAMED_AUDIO) if isinstance(gate, Undefined) else gate
+
+
+def _loud(stretches: list[Pcm], rate_hz: int) -> float | None:
+    return noise_floor(stretches, rate_hz, 1 - FLOOR_QUANTILE)
 
 
 def _hear_stream(timeline: CallTimeline, unechoed: Unechoed | None) -> Hearing:
@@ -119,7 +149,7 @@ def _hear_stream(timeline: CallTimeline, unechoed: Unechoed | None) -> Hearing:
     quiet = Gate.at(GATE_DBFS) if isinstance(gate, Undefined) else gate
     placed = tuple(place(timeline.audio, timeline.flushes, lambda: Live(quiet)))
     islands = find_islands(placed, timeline.flushes)
-    return _heard(timeline, floor, placed, islands, Live.text, unechoed)
+    return _heard(timeline, (floor, gate), placed, islands, Live.text, unechoed)
 
 
 def _by_rate(timeline: CallTimeline) -> dict[int, list[Pcm]]:
@@ -131,13 +161,13 @@ def _by_rate(timeline: CallTimeline) -> dict[int, list[Pcm]]:
 
 def _heard(
     timeline: CallTimeline,
-    floor: float | None,
+    threshold: tuple[float | None, Gate | Undefined],
     placed: tuple[Placed, ...],
     islands: Sequence[Island],
     playout: str,
     unechoed: Unechoed | None,
 ) -> Hearing:
-    gate = gate_for(floor)
+    floor, gate = threshold
     segments: list[Segment] = []
     sounds: list[tuple[Edge, Edge]] = []
     for island in islands:

@@ -60,7 +60,8 @@ def ttft(view: TurnView) -> MetricValue:
     Returns
     -------
     MetricValue
-        Censored for a no-reply. Undefined: no_text if the reply came without text, call_failed.
+        Censored for a no-reply. Undefined: no_text if the reply came without text, call_failed,
+        stop_ambiguous.
     """
     anchors = view.anchors
     if anchors.first_text is None and anchors.first_audio is not None:
@@ -77,8 +78,8 @@ def ttfa(view: TurnView) -> MetricValue:
     Returns
     -------
     MetricValue
-        Censored for a no-reply, also for one in text only. Undefined: call_failed; on a continuous
-        stream also noise_too_high.
+        Censored for a no-reply, also for one in text only. Undefined: call_failed,
+        stop_ambiguous; on a continuous stream also noise_too_high.
     """
     if view.timeline.capabilities.continuous_stream:
         return ttfa_audible(view)
@@ -95,7 +96,7 @@ def ttfa_audible(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Censored for a no-reply. Undefined: noise_too_high, not_audible, corrupt_audio,
-        call_failed.
+        call_failed, stop_ambiguous.
     """
     return _in_time(view, view.anchors.first_audible, audible=True)
 
@@ -109,7 +110,7 @@ def ttfa_heard(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Censored for a no-reply. Undefined: noise_too_high, not_audible, corrupt_audio,
-        call_failed.
+        call_failed, stop_ambiguous.
     """
     return _in_time(view, view.anchors.first_heard, audible=True)
 
@@ -125,7 +126,7 @@ def ttfs(view: TurnView) -> MetricValue:
     MetricValue
         Censored for a no-reply. Undefined: no_speech_stretch if all stretches are shorter,
         noise_too_high, not_audible, corrupt_audio,
-        call_failed.
+        call_failed, stop_ambiguous.
     """
     why = view.missing(audible=True)
     if view.has_reply and view.anchors.first_speech is None and isinstance(why, Censored):
@@ -143,7 +144,7 @@ def ttf_answer(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Censored if none came within the budget. Undefined: noise_too_high, not_audible,
-        corrupt_audio, call_failed.
+        corrupt_audio, call_failed, stop_ambiguous.
     """
     return _in_time(view, view.anchors.answer, audible=True)
 
@@ -172,11 +173,13 @@ def leading_silence(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Undefined: continuous_stream, noise_too_high, no_audio if no reply came, not_audible,
-        corrupt_audio.
+        corrupt_audio, stop_ambiguous.
     """
     if view.timeline.capabilities.continuous_stream:
         return Undefined(Reason.CONTINUOUS_STREAM)
     anchors = view.anchors
+    if view.is_untold:
+        return Undefined(Reason.STOP_AMBIGUOUS)
     if anchors.first_audio is None:
         return Undefined(Reason.NO_AUDIO)
     if anchors.first_audible is None:
@@ -195,7 +198,8 @@ def total_response(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Censored for a no-reply. Undefined: cut_off if watching ended before the reply did,
-        call_failed if the call failed before, noise_too_high, not_audible, corrupt_audio.
+        call_failed if the call failed before, noise_too_high, not_audible, corrupt_audio,
+        stop_ambiguous.
     """
     if not view.has_reply:
         return view.missing(audible=True)
@@ -205,6 +209,8 @@ def total_response(view: TurnView) -> MetricValue:
 
 def _end_of_reply(view: TurnView) -> Edge | Undefined:
     """Return the reply's last audible moment, or why it is not known."""
+    if view.is_untold or view.turn.is_end_untold:
+        return Undefined(Reason.STOP_AMBIGUOUS)
     if view.is_open:
         return Undefined(Reason.CALL_FAILED if view.is_failed else Reason.CUT_OFF)
     last = view.anchors.last_heard
@@ -224,7 +230,8 @@ def dead_air_max(view: TurnView) -> MetricValue:
     -------
     MetricValue
         0 if the agent spoke all the time. Censored for a no-reply, at the longest silence that was
-        watched. Undefined: cut_off, call_failed, noise_too_high, not_audible, corrupt_audio.
+        watched. Undefined: cut_off, call_failed, noise_too_high, not_audible, corrupt_audio,
+        stop_ambiguous.
     """
     begin = view.turn.end
     if not view.has_reply:
@@ -272,6 +279,8 @@ def _stream_rate(view: TurnView) -> tuple[float, int, int, int] | Undefined:
     """Return seconds of audio after the first message, and the wall time's (lo, at, hi) in ns."""
     if view.timeline.capabilities.continuous_stream:
         return Undefined(Reason.CONTINUOUS_STREAM)
+    if view.is_untold:
+        return Undefined(Reason.STOP_AMBIGUOUS)
     messages = view.anchors.messages
     if not messages:
         return Undefined(Reason.NO_AUDIO)
@@ -295,7 +304,7 @@ def rtf(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Undefined: single_message (also when all came at one instant), no_audio, corrupt_audio,
-        continuous_stream.
+        stop_ambiguous, continuous_stream.
 
     Notes
     -----

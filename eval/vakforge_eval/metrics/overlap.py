@@ -274,7 +274,7 @@ def floor_transfer_offset(view: TurnView) -> MetricValue:
     -------
     MetricValue
         Undefined: not_applicable where the floor did not pass to the agent within the turn's
-        budget, echo, corrupt_audio, noise_too_high, not_audible, call_failed.
+        budget, echo, corrupt_audio, noise_too_high, not_audible, call_failed, stop_ambiguous.
     """
     first = view.anchors.first_heard if view.has_reply else None
     if first is None:
@@ -311,10 +311,12 @@ def agent_interruptions(view: CallView) -> MetricValue:
     -------
     MetricValue
         A count. Undefined: no_audio, not_audible, noise_too_high, corrupt_audio, echo,
-        call_failed.
+        call_failed, stop_ambiguous where one may be the rest of what the user spoke into.
     """
-    turns = view.turns.turns
-    return _count(view, (h.segment for t in turns for h in t.segments if h.is_early))
+    early = [h for t in view.turns.turns for h in t.segments if h.is_early]
+    if any(h.is_untold for h in early):
+        return _unknown(view) or Undefined(Reason.STOP_AMBIGUOUS)
+    return _count(view, (h.segment for h in early))
 
 
 def _count(view: CallView, segments: Iterable[Segment]) -> MetricValue:

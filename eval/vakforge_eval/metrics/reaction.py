@@ -30,10 +30,18 @@ from typing import TYPE_CHECKING
 
 from vakforge_eval.metrics.cuts import Stretch
 from vakforge_eval.metrics.hearing import Hearing
+from vakforge_eval.metrics.resuming import (
+    CONFIRM_NS,
+    EVIDENCE_NS,
+    Sequel,
+    bounds,
+    find_sequel,
+    is_after,
+    quiet_from,
+)
 from vakforge_eval.metrics.segments import SOFT_EDGE_NS, Segment
 from vakforge_eval.metrics.turns import Turn
 from vakforge_eval.timeline.call import CallTimeline, Utterance
-from vakforge_eval.timeline.events import ToolCall
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Edge, Instant
 from vakforge_eval.timeline.script import BACKGROUND_KINDS, StepKind
 from vakforge_eval.timeline.values import Reason, Undefined
@@ -43,8 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANCHOR_NS",
-    "CONFIRM_NS",
-    "EVIDENCE_NS",
     "MISSED_NS",
     "RESUME_NS",
     "WINDOW_NS",
@@ -53,10 +59,6 @@ __all__ = [
     "find_reaction",
 ]
 
-EVIDENCE_NS = 500 * NS_PER_MS
-"""A message this long after the silence still tells why it set in."""
-CONFIRM_NS = 1500 * NS_PER_MS
-"""A silence this long is no pause."""
 WINDOW_NS = NS_PER_S
 """An agent that falls silent later did not do so because of the disturbance."""
 RESUME_NS = 3 * NS_PER_S
@@ -159,7 +161,7 @@ class Reaction:
         if self.silence is None:
             is_late: bool | None = self.until is not None and self.until >= limit.at
         else:
-            is_late = _is_after(self.silence, limit)
+            is_late = is_after(self.silence, limit)
         if is_late:
             return True
         if self.last is not None and self.last.end_fault is not None:
@@ -223,7 +225,7 @@ def _audible_at(hearing: Hearing, at: Instant) -> tuple[Segment | None, bool]:
     """Return the segment audible at an instant, and whether it surely is that one."""
     doubtful: Segment | None = None
     for segment in hearing.segments:
-        start, end = _bounds(segment.start), _bounds(segment.end)
+        start, end = bounds(segment.start), bounds(segment.end)
         if at.hi < start.lo or at.lo >= end.hi:
             continue
         if at.lo >= start.hi and at.hi < end.lo:
@@ -269,30 +271,34 @@ class _Scene:
     def _judge_stop(self, stretch: Stretch) -> Reaction | None:
         """Return what the silence after a stretch means; None: a pause, the response goes on."""
         silence, following = stretch.segment.end, stretch.following
-        has_name = stretch.segment.response_id is not None
-        quiet_from = self._quiet_from(stretch.segment)
+        if following is not None:
+            match self._sequel(stretch, following):
+                case Sequel.INDETERMINATE:
+                    return self._found(Fate.INDETERMINATE, stretch, resumed=following.start)
+                case Sequel.REST:
+                    return None
+                case Sequel.UNTOLD if following.start.when.at < self._watched_until:
+                    return self._found(Fate.AMBIGUOUS, stretch, resumed=following.start)
+                case _:
+                    pass
         evidence = stretch.evidence(self._since, silence.when.at + EVIDENCE_NS)
         stopped = self._found(Fate.STOPPED, stretch, evidence=evidence)
-        if evidence is not None and not has_name:
-            return stopped
-        if not has_name and stretch.is_natural_end:
-            return self._ended(stretch)
-        if following is not None:
-            shift = quiet_from - silence.when.at + CONFIRM_NS
-            gone = _is_after(following.start, _bounds(silence).shifted(shift))
-            if gone is None:
-                return self._found(Fate.INDETERMINATE, stretch, resumed=following.start)
-            if not gone and (has_name or following.start.when.at < self.turn.end.at):
-                return None
-            if not gone and following.start.when.at < self._watched_until:
-                return self._found(Fate.AMBIGUOUS, stretch, resumed=following.start)
         if evidence is not None:
             return stopped
         if stretch.is_natural_end:
             return self._ended(stretch)
-        if quiet_from + CONFIRM_NS <= self._watched_until:
+        if self._quiet_from(stretch.segment) + CONFIRM_NS <= self._watched_until:
             return stopped
-        return self._found(Fate.UNCONFIRMED, stretch, until=_bounds(silence).lo)
+        return self._found(Fate.UNCONFIRMED, stretch, until=bounds(silence).lo)
+
+    def _sequel(self, stretch: Stretch, following: Segment) -> Sequel:
+        return find_sequel(
+            stretch,
+            following,
+            since=self._since,
+            until=self._watched_until,
+            is_speaking=self.turn.is_speaking(following.start.when.at),
+        )
 
     def hold(self) -> Reaction:
         """Return what a disturbance that should not stop the agent led to."""
@@ -300,7 +306,7 @@ class _Scene:
         segment, stutter = self.target, None
         while True:
             stretch = self._stretch(segment)
-            late = _is_after(segment.end, limit)
+            late = is_after(segment.end, limit)
             if late is None:
                 return self._found(Fate.INDETERMINATE, stretch)
             if late:
@@ -329,7 +335,7 @@ class _Scene:
             return self._found(Fate.ENDED, stretch, void=Reason.NATURAL_END)
         if resumed is not None and not is_new:
             shift = quiet_from - silence.when.at + RESUME_NS
-            gone = _is_after(resumed, _bounds(silence).shifted(shift))
+            gone = is_after(resumed, bounds(silence).shifted(shift))
             if gone is None:
                 return self._found(Fate.INDETERMINATE, stretch, resumed=resumed)
             if not gone:
@@ -339,7 +345,7 @@ class _Scene:
             return self._found(Fate.RESTARTED, stretch, evidence=evidence)
         if evidence is not None or quiet_from + RESUME_NS <= self._watched_until:
             return self._found(Fate.STOPPED, stretch, evidence=evidence)
-        return self._found(Fate.UNCONFIRMED, stretch, until=_bounds(silence).lo)
+        return self._found(Fate.UNCONFIRMED, stretch, until=bounds(silence).lo)
 
     def _is_new_response(self, stretch: Stretch, *, is_new: bool) -> bool:
         """Whether another response began before the user took the floor again."""
@@ -354,20 +360,10 @@ class _Scene:
         return Stretch.of(self.timeline, self.hearing, segment)
 
     def _quiet_from(self, segment: Segment) -> int:
-        """Return from when (ns) the silence after it counts: waiting for a tool is no stop."""
-        silence = segment.end.when.at
-        results = {result.call_id: result.at.at for result in self.timeline.tool_results}
-        waits = [
-            results.get(event.call_id, self._watched_until)
-            for event in self.timeline.events
-            if isinstance(event, ToolCall)
-            and event.response_id in (None, segment.response_id)
-            and event.at.at <= silence + EVIDENCE_NS
-        ]
-        return max([silence, *waits])
+        return quiet_from(self.timeline, segment, self._watched_until)
 
     def _ended(self, stretch: Stretch) -> Reaction:
-        return self._found(Fate.ENDED, stretch, until=_bounds(stretch.segment.end).lo)
+        return self._found(Fate.ENDED, stretch, until=bounds(stretch.segment.end).lo)
 
     def _never_stopped(self, stretch: Stretch, budget: int) -> Reaction:
         """Return what is known of an agent that was heard to the last, told to stop or not."""
@@ -411,17 +407,3 @@ class _Scene:
             silence_arrival=stretch.last_arrival(),
             reacted=stretch.reacted(self._since, told_by),
         )
-
-
-def _is_after(edge: Edge, limit: Instant) -> bool | None:
-    """Whether an edge lies after a limit; None where the errors of both leave it open."""
-    found = _bounds(edge)
-    if found.lo > limit.hi:
-        return True
-    return False if found.hi <= limit.lo else None
-
-
-def _bounds(edge: Edge) -> Instant:
-    """Return the moment with both of its errors."""
-    when = edge.when
-    return Instant(when.lo - edge.detect_minus, when.hi + edge.detect_plus, when.at)

@@ -4,13 +4,15 @@ A turn opens at the user_start of a floor-taking utterance; utterances split onl
 pauses are one turn. Each audible segment gets the first rule that fits (`Role`):
 
 (a) its response was audible or cancelled before this turn opened: carry_over, of the old turn;
+    without response ids, if it goes on with what was said before (`resuming`);
 (b) it starts before the first turn: greeting (turn -1);
 (c) it lies inside the user's turn and lasts < 1.0 s: agent_backchannel;
 (d) it starts inside the user's turn: an early reply, in a scripted pause also premature;
 (e) it starts between the user's end and the next turn: reply, or unsolicited when nothing was owed
     and it comes > 3.0 s after the agent's last word.
 
-Audio without response ids that runs across a user_start belongs to the old turn by its start.
+Audio without response ids that runs across a user_start belongs to the old turn by its start. Where
+nothing tells whether it is the rest of that or the reply, it is a reply that `is_untold`.
 Nothing is ever paired by index.
 """
 
@@ -18,12 +20,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 
+from vakforge_eval.metrics.cuts import Stretch
 from vakforge_eval.metrics.hearing import Hearing
 from vakforge_eval.metrics.responses import Response
+from vakforge_eval.metrics.resuming import Sequel, find_sequel
 from vakforge_eval.metrics.segments import Segment
 from vakforge_eval.timeline.call import CallTimeline, SentResult, Utterance
 from vakforge_eval.timeline.events import (
@@ -55,12 +59,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeardSegment:
-    """A segment with its role in the turn that it belongs to."""
+    """A segment with its role in the turn that it belongs to.
+
+    `is_untold` marks a reply that may be the rest of what the user spoke into.
+    """
 
     segment: Segment
     role: Role
     is_early: bool = False
     is_premature: bool = False
+    is_untold: bool = False
 
 
 @dataclass(slots=True)
@@ -81,6 +89,8 @@ class Turn:
         When the reply's budget is over (ns).
     unheard
         Responses that belong here and of which nothing was heard.
+    is_end_untold
+        Whether what a later turn got as its reply may be the rest of what was said here.
     """
 
     index: int
@@ -94,6 +104,7 @@ class Turn:
     successor: StepKind | None = None
     segments: list[HeardSegment] = field(default_factory=list)
     unheard: list[Response] = field(default_factory=list)
+    is_end_untold: bool = False
 
     @property
     def pauses(self) -> tuple[tuple[Instant, Instant], ...]:
@@ -101,6 +112,10 @@ class Turn:
         inner = [pause for u in self.utterances for pause in u.pauses]
         between = [(a.end, b.start) for a, b in pairwise(self.utterances)]
         return tuple(sorted((*inner, *between), key=lambda pause: pause[0].at))
+
+    def is_speaking(self, ns: int) -> bool:
+        """Whether the user speaks at a moment of the turn, which no scripted pause is."""
+        return ns < self.end.at and not any(a.at <= ns < b.at for a, b in self.pauses)
 
     @property
     def reply(self) -> list[Segment]:
@@ -197,12 +212,17 @@ class _Assigner:
         self, timeline: CallTimeline, hearing: Hearing, greeting: Turn, turns: Sequence[Turn]
     ) -> None:
         self._timeline = timeline
+        self._hearing = hearing
         self._responses = hearing.responses
         self._greeting = greeting
         self._turns = turns
         self._owner: dict[str, Turn] = {}
         self._spoken: dict[int, tuple[int, int]] = {}
         """Start of a turn's latest reply segment, and when its reply falls silent."""
+        self._carried_until = 0
+        """When what was carried over falls silent."""
+        self._unnamed: tuple[Segment, Turn] | None = None
+        """The latest segment without a response id, and its turn."""
         self._calls = [event for event in timeline.events if isinstance(event, ToolCall)]
         self._results = {result.call_id: result for result in timeline.tool_results}
 
@@ -211,11 +231,19 @@ class _Assigner:
 
     def assign(self, segment: Segment) -> None:
         turn = self._turn_at(segment.start.when.at)
-        owner = self._old_owner(segment, turn)
+        before = self._unnamed
+        sequel = self._sequel(segment, turn) if segment.response_id is None else None
+        owner = self._old_owner(segment, turn, sequel)
+        if segment.response_id is None:
+            self._unnamed = segment, owner or turn
         if owner is not None:
             owner.segments.append(HeardSegment(segment, Role.CARRY_OVER))
+            self._carried_until = max(self._carried_until, segment.end.when.at)
             return
         heard = self._judge(segment, turn)
+        if before is not None and sequel in (Sequel.UNTOLD, Sequel.INDETERMINATE):
+            before[1].is_end_untold = True
+            heard = replace(heard, is_untold=heard.role is Role.REPLY)
         turn.segments.append(heard)
         if heard.role is Role.REPLY:
             _, until = self._last_word(turn)
@@ -226,9 +254,31 @@ class _Assigner:
     def _last_word(self, turn: Turn) -> tuple[int, int]:
         return self._spoken.get(turn.index, (turn.start.at, turn.end.at))
 
-    def _old_owner(self, segment: Segment, turn: Turn) -> Turn | None:
+    def _sequel(self, segment: Segment, turn: Turn) -> Sequel | None:
+        """Return what a segment without a response id is to what an older turn left unsaid.
+
+        None where there is nothing of that kind. Speech that was over when the user began can only
+        be gone on with under the user's words: after them comes the reply.
+        """
+        if self._unnamed is None or self._unnamed[1] is turn:
+            return None
+        before, start = self._unnamed[0], segment.start.when.at
+        is_speaking = turn.is_speaking(start)
+        if not is_speaking and before.end.when.at <= turn.start.at:
+            return None
+        return find_sequel(
+            Stretch.of(self._timeline, self._hearing, before),
+            segment,
+            since=min(turn.start.lo, before.end.when.at),
+            until=min(turn.closes, self._timeline.ended.at),
+            is_speaking=is_speaking,
+        )
+
+    def _old_owner(self, segment: Segment, turn: Turn, sequel: Sequel | None) -> Turn | None:
         """Return the older turn that the segment's response belongs to, if there is one."""
         name = segment.response_id
+        if sequel is Sequel.REST and self._unnamed is not None:
+            return self._unnamed[1]
         if name is None or turn.index == GREETING:
             return None
         owner = self._owner.get(name)
@@ -258,7 +308,7 @@ class _Assigner:
         start = segment.start.when.at
         born = self._born(segment)
         _, quiet_since = self._last_word(turn)
-        if min(start, born) - quiet_since <= _UNSOLICITED_NS:
+        if min(start, born) - max(quiet_since, self._carried_until) <= _UNSOLICITED_NS:
             return False
         if self._is_tool_pending(turn, born) or self._is_response_pending(segment, turn, born):
             return False

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from vakforge_eval.metrics.anchors import Anchors, find_anchors
 from vakforge_eval.metrics.hearing import Hearing, hear
+from vakforge_eval.metrics.naming import with_response_names
 from vakforge_eval.metrics.reaction import MISSED_NS, Fate, Reaction, find_reaction
 from vakforge_eval.metrics.turns import Turn, Turns, find_turns
 from vakforge_eval.signal.echo import MAX_DELAY_S
@@ -28,7 +29,7 @@ class CallView:
     """A call with what was heard in it and its turns."""
 
     def __init__(self, timeline: CallTimeline) -> None:
-        self.timeline = timeline
+        self.timeline = with_response_names(timeline)
 
     @cached_property
     def hearing(self) -> Hearing:
@@ -98,6 +99,12 @@ class TurnView:
         """Whether a reply was heard within the budget."""
         first = self.turn.first_reply
         return first is not None and first.segment.start.when.at <= self.turn.deadline
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether nothing tells the reply from the rest of what the user spoke into."""
+        first = self.turn.first_reply
+        return first is not None and first.is_untold
 
     @property
     def is_open(self) -> bool:
@@ -174,6 +181,8 @@ class TurnView:
         gate = self.call.hearing.gate
         if audible and isinstance(gate, Undefined):
             return gate
+        if self.is_untold:
+            return Undefined(Reason.STOP_AMBIGUOUS)
         if audible:
             for fault in (s.start_fault for s in self.turn.reply):
                 if fault is not None:
@@ -208,8 +217,10 @@ class TurnView:
         found = {
             **_spoilt(self.turn.utterances, self._instants),
             Flag.CALL_FAILED: self.is_failed,
-            Flag.EARLY: first is not None and first.is_early,
-            Flag.PREMATURE_ENDPOINT: any(h.is_premature for h in self.turn.segments),
+            Flag.EARLY: first is not None and first.is_early and not first.is_untold,
+            Flag.PREMATURE_ENDPOINT: any(
+                h.is_premature and not h.is_untold for h in self.turn.segments
+            ),
             Flag.NO_REPLY: self._is_no_reply(),
             Flag.NOT_AUDIBLE: self.is_unheard,
             Flag.SOFT_EDGE: any(s.has_soft_edge for s in self.turn.reply)

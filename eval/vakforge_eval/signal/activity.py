@@ -132,18 +132,21 @@ def gate_for(floor_dbfs: float | None) -> Gate | Undefined:
     return Undefined(Reason.NOISE_TOO_HIGH) if on_dbfs > MAX_GATE_DBFS else Gate.at(on_dbfs)
 
 
-def noise_floor(stretches: Iterable[Pcm], rate_hz: int) -> float | None:
+def noise_floor(
+    stretches: Iterable[Pcm], rate_hz: int, quantile: float = FLOOR_QUANTILE
+) -> float | None:
     """Return the noise floor in dBFS: the 10th percentile (nearest rank) of 10 ms block levels.
 
     Each stretch of int16 samples is cut into blocks by itself, and each block loses its mean.
-    Blocks of digital silence do not count. None when fewer than 100 blocks (1 s) are left.
+    Blocks of digital silence do not count. None when fewer than 100 blocks (1 s) are left. Another
+    `quantile` than 0.1 tells how loud the audio gets.
     """
     window = _samples(WINDOW_MS, rate_hz)
     found = [_block_energies(pcm, window) for pcm in stretches]
     energies = np.sort(np.concatenate([*found, np.empty(0, np.int64)]))
     if len(energies) < MIN_FLOOR_BLOCKS:
         return None
-    quiet = int(energies[math.ceil(FLOOR_QUANTILE * len(energies)) - 1])
+    quiet = int(energies[math.ceil(quantile * len(energies)) - 1])
     return 10 * math.log10(quiet / (window * FULL_SCALE) ** 2)
 
 

@@ -35,6 +35,8 @@ class Reason(StrEnum):
     """Audio came, but none of it rose above the gate."""
     NOISE_TOO_HIGH = "noise_too_high"
     """The agent's noise floor puts the gate above -25 dBFS."""
+    UNNAMED_AUDIO = "unnamed_audio"
+    """Some audio names its response and some, too loud for silence, does not: noise or speech."""
     NO_SPEECH_STRETCH = "no_speech_stretch"
     """No stretch of speech of the needed length was heard."""
     SINGLE_MESSAGE = "single_message"
