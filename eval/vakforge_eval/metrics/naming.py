@@ -6,14 +6,13 @@ new, what is late, what is cut. Audio with such names is taken for audio without
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from vakforge_eval.signal.activity import END_SILENCE_MS
-from vakforge_eval.timeline.call import AgentAudio, CallTimeline
-from vakforge_eval.timeline.events import Event
+from vakforge_eval.timeline.call import CallTimeline
+from vakforge_eval.timeline.events import Event, ResponseEnded, ResponseStarted
 from vakforge_eval.timeline.instant import NS_PER_MS
 
 __all__ = ["with_response_names"]
@@ -27,9 +26,9 @@ def with_response_names(timeline: CallTimeline) -> CallTimeline:
 
     That is a continuous stream all of whose audio has one name, which is the stream's; and audio
     three quarters of whose names hold less than 350 ms, each with the next name less than 350 ms
-    behind it: those are names of messages.
+    behind it, and none of them told to begin or to end: those are names of messages.
     """
-    if not (_is_one_stream(timeline) or _are_of_messages(timeline.audio)):
+    if not (_is_one_stream(timeline) or _are_of_messages(timeline)):
         return timeline
     return replace(
         timeline,
@@ -42,7 +41,19 @@ def with_response_names(timeline: CallTimeline) -> CallTimeline:
 
 def _is_one_stream(timeline: CallTimeline) -> bool:
     names = {message.response_id for message in timeline.audio}
-    return timeline.capabilities.continuous_stream and len(names) == 1 and None not in names
+    return (
+        timeline.capabilities.continuous_stream
+        and len(names) == 1
+        and None not in names
+        # What came of a response after it was called cancelled is late.
+        and not any(
+            isinstance(event, ResponseEnded)
+            and event.status == "cancelled"
+            and event.response_id in names
+            and event.at.at < timeline.audio[-1].arrival.at
+            for event in timeline.events
+        )
+    )
 
 
 @dataclass(slots=True)
@@ -54,9 +65,9 @@ class _Name:
     lasts: int = 0
 
 
-def _are_of_messages(audio: Sequence[AgentAudio]) -> bool:
+def _are_of_messages(timeline: CallTimeline) -> bool:
     found: dict[str, _Name] = {}
-    for message in audio:
+    for message in timeline.audio:
         if message.response_id is not None and len(message.pcm):
             at = message.arrival.at
             name = found.setdefault(message.response_id, _Name(at, at))
@@ -67,7 +78,12 @@ def _are_of_messages(audio: Sequence[AgentAudio]) -> bool:
         for name, after in pairwise(found.values())
         if name.lasts < _PAUSE_NS and after.first - name.last < _PAUSE_NS
     ]
-    return bool(short) and len(short) >= _SHARE * len(found)
+    # What is told to begin or to end is a response, however short.
+    is_told = any(
+        isinstance(event, (ResponseStarted, ResponseEnded)) and event.response_id in found
+        for event in timeline.events
+    )
+    return bool(short) and len(short) >= _SHARE * len(found) and not is_told
 
 
 def _unnamed(event: Event) -> Event:

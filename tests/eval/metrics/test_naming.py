@@ -21,7 +21,7 @@ from vakforge_eval.metrics.overlap import agent_interruptions
 from vakforge_eval.metrics.reaction import Fate
 from vakforge_eval.metrics.turns import GREETING, Role
 from vakforge_eval.metrics.view import CallView, TurnView
-from vakforge_eval.timeline.events import Interrupt
+from vakforge_eval.timeline.events import Interrupt, ResponseEnded
 from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Flag, Measured, Reason, Undefined
 
@@ -285,3 +285,27 @@ def test_where_it_may_be_either_that_is_what_is_said(new_call: Any) -> None:
 def test_steady_noise_between_named_answers_stays_noise(new_call: Any) -> None:
     call = mixed(new_call, new_call().noise(2000, -30))
     assert ttfa_heard(views(call)[1]) == Undefined(Reason.NOISE_TOO_HIGH)
+
+
+def test_late_audio_of_the_only_response_of_a_stream_stays_dropped(new_call: Any) -> None:
+    """Its name is the only one in the call, but it was told to be cancelled while audio came."""
+    call = new_call(continuous_stream=True)
+    call.say(1000, 2000)
+    # 800 ms of it come after the cut.
+    call.reply(2000, call.hush(500), call.tone(2500), status=None)
+    call.say(4000, 5500, kind=BARGE_IN)
+    call.event(ResponseEnded(at=call.at(4200), response_id="r1", status="cancelled"))
+    call.flush(4200, "r1")
+    (segment,) = CallView(call.build()).hearing.segments
+    assert abs((segment.end.when.at - call.origin) / 1e6 - 4200) < 1
+
+
+def test_short_responses_whose_ends_are_told_keep_their_names(new_call: Any) -> None:
+    """Three attempts of 200 ms, each cancelled for the next, then the answer."""
+    call = new_call()
+    call.say(1000, 2000)
+    for k in range(3):
+        call.reply(2500 + 250 * k, call.tone(200), response_id=f"r{k}", status="cancelled")
+    call.reply(3250, call.tone(1000), response_id="r3")
+    names = [s.response_id for s in CallView(call.build()).hearing.segments]
+    assert names == ["r0", "r1", "r2", "r3"]
