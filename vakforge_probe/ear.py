@@ -16,8 +16,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from vakforge_eval.signal.activity import HYSTERESIS_DB, Transition
-from vakforge_eval.signal.pcm import PcmDecoder
+from vakforge_eval.signal.activity import Transition
+from vakforge_eval.signal.codecs import Decoder, make_decoder
+from vakforge_eval.signal.gate import HYSTERESIS_DB
+from vakforge_eval.signal.pcm import CODECS
 from vakforge_eval.signal.playout import Live, Piece
 from vakforge_eval.timeline.events import AudioChunk
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, samples_to_ns
@@ -105,7 +107,7 @@ class Ear:
         self._open: set[str] = set()
         """Those begun responses of which audio may still come."""
         self._silenced: set[str] = set()
-        self._decoder: PcmDecoder | None = None
+        self._decoder: Decoder | None = None
         self._decoding: tuple[str, str | None, str | None] | None = None
         self._floor = Floor(is_stream=continuous)
         self._stretch: Stretch | None = None
@@ -235,13 +237,15 @@ class Ear:
         decoder = self._decoder
         if decoder is None or decoding != self._decoding:
             # Half a sample of one item is not the first half of another's.
-            decoder = self._decoder = PcmDecoder(chunk.codec)
+            decoder = self._decoder = make_decoder(chunk.codec)
             self._decoding = decoding
         return decoder.feed(chunk.data)
 
     def _coasting(self, chunk: AudioChunk, n: int) -> Coast | None:
         """Return what messages like `chunk` are, now that it is placed; None if each may differ."""
         stretch, decoder = self._stretch, self._decoder
+        if chunk.codec not in CODECS:
+            return None  # each message builds on the one before
         duration_ns, rest = divmod(n * NS_PER_S, chunk.rate_hz)
         if stretch is None or decoder is None or decoder.pending or rest or not self._queue:
             return None

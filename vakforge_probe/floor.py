@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vakforge_eval.signal.activity import Gate, gate_for, noise_floor, stream_floor
+from vakforge_eval.signal.gate import Gate, gate_for, noise_floor, stream_floor
 from vakforge_eval.timeline.values import Undefined
 
 __all__ = ["Floor", "usable_gate"]

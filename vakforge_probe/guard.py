@@ -13,8 +13,9 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from vakforge_eval.signal.activity import ActivityTracker, Gate, Transition
+from vakforge_eval.signal.activity import ActivityTracker, Transition
 from vakforge_eval.signal.echo import LIKE_SENT, MAX_DELAY_S, WANDER_S, likeness
+from vakforge_eval.signal.gate import Gate
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, samples_to_ns
 
 __all__ = ["EchoGuard", "GuardedTracker"]

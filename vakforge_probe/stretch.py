@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vakforge_eval.signal.activity import END_SILENCE_MS, RUN_MS, Gate, Transition
+from vakforge_eval.signal.activity import END_SILENCE_MS, RUN_MS, Transition
+from vakforge_eval.signal.gate import Gate
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, samples_to_ns
 from vakforge_probe.guard import EchoGuard, GuardedTracker
 

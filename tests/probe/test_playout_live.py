@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vakforge_eval.metrics.hearing import hear
-from vakforge_eval.signal.activity import Gate
+from vakforge_eval.signal.gate import Gate
 from vakforge_eval.signal.pcm import PcmDecoder, encode
 from vakforge_eval.signal.playout import Fifo, Live, Placed, PlayoutModel, place
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline, Capabilities, Flush
@@ -137,7 +137,11 @@ def test_the_ear_and_the_scorer_agree_on_what_was_played_of_an_item(
 
     placed = place(decoded(whole), [flush], model)
     is_cut = any(p.is_cut for p in placed)
-    assert fact is not None
+    if fact is None:
+        # The one id of a stream names no response, of which more could be lost.
+        assert is_continuous
+        assert not is_cut
+        return
     assert (fact.played_ms is not None) == is_cut
     if fact.played_ms is not None:
         assert abs(played_ms(placed, fact.item_id) - fact.played_ms) <= 1

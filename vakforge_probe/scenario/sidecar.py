@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vakforge_eval.signal.activity import GATE_DBFS, Gate, find_spans
+from vakforge_eval.signal.activity import find_spans
+from vakforge_eval.signal.gate import GATE_DBFS, Gate
 from vakforge_eval.signal.pcm import dbfs
 from vakforge_probe.errors import ConfigError, ExitCode
 from vakforge_probe.limits import Limits

@@ -13,8 +13,8 @@ import numpy as np
 from vakforge_eval.capture import strict_json
 from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.reader import Capture
-from vakforge_eval.signal.activity import MIN_RATE_HZ
-from vakforge_eval.signal.pcm import CODECS, PcmDecoder
+from vakforge_eval.signal.codecs import DECODABLE, CodecMissing, Decoder, make_decoder
+from vakforge_eval.signal.gate import MIN_RATE_HZ
 from vakforge_eval.timeline.call import AgentAudio
 from vakforge_eval.timeline.events import AudioChunk
 from vakforge_eval.timeline.records import Direction
@@ -41,17 +41,21 @@ def decode_audio(
     Raises
     ------
     CaptureError
-        If a message is damaged, or the audio is longer than the bound.
+        If a message is damaged, the audio is longer than the bound, or the library of its codec is
+        not installed.
     """
     decoder = _Decoder(capture)
-    for chunk, seq in chunks:
-        decoder.add(chunk, seq)
+    try:
+        for chunk, seq in chunks:
+            decoder.add(chunk, seq)
+    except CodecMissing as error:
+        raise CaptureError(str(error)) from None
     return decoder.finish()
 
 
 @dataclass(slots=True)
 class _Stream:
-    decoder: PcmDecoder
+    decoder: Decoder
     last: int = -1
     """Place of its latest chunk."""
 
@@ -72,12 +76,12 @@ class _Decoder:
 
     def add(self, chunk: AudioChunk, seq: int | None) -> None:
         rate = chunk.rate_hz
-        is_known = chunk.codec in CODECS and MIN_RATE_HZ <= rate <= MAX_RATE_HZ
+        is_known = chunk.codec in DECODABLE and MIN_RATE_HZ <= rate <= MAX_RATE_HZ
         data = self._payload(chunk, seq) if is_known else None
         pcm, is_corrupt = _NO_SAMPLES, True
         if data is not None:
             key = (chunk.response_id, chunk.codec, rate)
-            stream = self._streams.setdefault(key, _Stream(PcmDecoder(chunk.codec)))
+            stream = self._streams.setdefault(key, _Stream(make_decoder(chunk.codec)))
             n_corrupt = stream.decoder.n_corrupt
             pcm = stream.decoder.feed(data)
             is_corrupt = stream.decoder.n_corrupt > n_corrupt

@@ -15,7 +15,7 @@ from vakforge_eval.capture.format import EVENTS, HEADER
 from vakforge_eval.capture.reader import Capture
 from vakforge_eval.capture.user_audio import SentAudio
 from vakforge_eval.capture.utterances import UserStream
-from vakforge_eval.signal.activity import MIN_RATE_HZ
+from vakforge_eval.signal.gate import MIN_RATE_HZ
 from vakforge_eval.timeline.call import (
     CallTimeline,
     Capabilities,

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from vakforge_eval.metrics.responses import Response, collect_responses
 from vakforge_eval.metrics.segments import Island, Segment, find_islands
 from vakforge_eval.metrics.unecho import Unechoed, unecho
-from vakforge_eval.signal.activity import (
+from vakforge_eval.signal.echo import Echo
+from vakforge_eval.signal.gate import (
     FLOOR_MARGIN_DB,
     FLOOR_QUANTILE,
     GATE_DBFS,
@@ -20,7 +21,6 @@ from vakforge_eval.signal.activity import (
     noise_floor,
     stream_floor,
 )
-from vakforge_eval.signal.echo import Echo
 from vakforge_eval.signal.playout import Fifo, Live, Placed, place
 from vakforge_eval.timeline.call import AgentAudio, CallTimeline
 from vakforge_eval.timeline.instant import Edge

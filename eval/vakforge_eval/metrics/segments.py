@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vakforge_eval.metrics.unecho import LIKE_MS, Unechoed
-from vakforge_eval.signal.activity import END_SILENCE_MS, Gate, Span, find_spans
+from vakforge_eval.signal.activity import END_SILENCE_MS, Span, find_spans
+from vakforge_eval.signal.gate import Gate
 from vakforge_eval.signal.playout import Placed
 from vakforge_eval.signal.underlay import over_underlay
 from vakforge_eval.timeline.call import AgentAudio, Flush

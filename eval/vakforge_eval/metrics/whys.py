@@ -19,6 +19,7 @@ _REASONS = {
     Reason.NO_GREETING: "met an agent that does not greet",
     Reason.CALL_FAILED: "was still open when the call failed",
     Reason.CUT_OFF: "was still open when watching ended",
+    Reason.UNNAMED_AUDIO: "met audio of which nothing tells to which response it belongs",
     Reason.CORRUPT_AUDIO: "met audio that cannot be decoded",
     Reason.HALF_DUPLEX: "met an agent that does not listen while it speaks",
     Reason.STOP_AMBIGUOUS: "got words of which nothing tells whether they are new",

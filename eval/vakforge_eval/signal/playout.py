@@ -20,7 +20,7 @@ from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vakforge_eval.signal.activity import Gate
+from vakforge_eval.signal.gate import Gate
 from vakforge_eval.signal.pcm import FULL_SCALE
 from vakforge_eval.timeline.call import AgentAudio, Flush
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant, samples_to_ns

@@ -14,7 +14,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from vakforge_eval.signal.activity import FLOOR_MARGIN_DB, WINDOW_MS, Gate, Span, find_spans
+from vakforge_eval.signal.activity import Span, find_spans
+from vakforge_eval.signal.gate import FLOOR_MARGIN_DB, WINDOW_MS, Gate
 from vakforge_eval.signal.pcm import FULL_SCALE
 
 __all__ = ["RISE_BLOCKS", "STEADY_BLOCKS", "STEADY_DB", "over_underlay"]

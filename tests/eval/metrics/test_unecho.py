@@ -16,7 +16,7 @@ from vakforge_eval.metrics.hearing import Hearing, hear
 from vakforge_eval.metrics.unecho import unecho
 from vakforge_eval.metrics.view import CallView
 from vakforge_eval.scoring.score import score_call
-from vakforge_eval.signal.activity import GATE_DBFS
+from vakforge_eval.signal.gate import GATE_DBFS
 from vakforge_eval.timeline.instant import NS_PER_MS
 from vakforge_eval.timeline.script import StepKind
 from vakforge_eval.timeline.values import Flag, Reason, Undefined

@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vakforge_eval.signal.activity import (
-    ActivityTracker,
-    Gate,
-    Span,
-    Transition,
-    find_spans,
-    gate_for,
-    noise_floor,
-)
+from vakforge_eval.signal.activity import ActivityTracker, Span, Transition, find_spans
+from vakforge_eval.signal.gate import Gate, gate_for, noise_floor
 from vakforge_eval.timeline.values import Reason, Undefined
 
 Pcm = npt.NDArray[np.int16]

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
-from vakforge_eval.signal.activity import ActivityTracker, Gate, find_spans
+from vakforge_eval.signal.activity import ActivityTracker, find_spans
 from vakforge_eval.signal.bounds import MAX_HALVES, LevelBounds
+from vakforge_eval.signal.gate import Gate
 
 Pcm = npt.NDArray[np.int16]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vakforge_eval.signal.activity import Gate
+from vakforge_eval.signal.gate import Gate
 from vakforge_eval.signal.playout import Fifo, Live, Placed, place
 from vakforge_eval.timeline.call import AgentAudio, Flush
 from vakforge_eval.timeline.instant import NS_PER_MS as MS

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pytest
 import soundfile
 
-from vakforge_eval.signal.activity import GATE_DBFS, Gate, find_spans
+from vakforge_eval.signal.activity import find_spans
+from vakforge_eval.signal.gate import GATE_DBFS, Gate
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.scenario.clips import ClipLibrary, data_root

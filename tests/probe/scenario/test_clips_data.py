@@ -13,7 +13,8 @@ import soundfile
 from numpy.typing import NDArray
 from scipy.signal import oaconvolve
 
-from vakforge_eval.signal.activity import find_spans, gate_for
+from vakforge_eval.signal.activity import find_spans
+from vakforge_eval.signal.gate import gate_for
 from vakforge_eval.timeline.values import Undefined
 
 CLIPS = Path(__file__).parents[3] / "scenarios" / "clips"

@@ -1,0 +1,67 @@
+"""Codec names to decoders: a new codec is one class and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vakforge_eval.signal.pcm import CODECS, PcmDecoder
+
+__all__ = ["DECODABLE", "CodecMissing", "Decoder", "make_decoder"]
+
+Pcm = npt.NDArray[np.int16]
+
+
+class CodecMissing(ImportError):
+    """A codec's library is not installed; the message says what to install."""
+
+
+class Decoder(Protocol):
+    """One direction of one stream."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait for the rest of what they belong to."""
+        ...
+
+    @property
+    def n_corrupt(self) -> int:
+        """How often so far something in the stream was not audio."""
+        ...
+
+    def feed(self, data: bytes) -> Pcm:
+        """Return the samples that `data` completes, ``(n_samples,)``; do not write to them."""
+        ...
+
+
+def _opus() -> Decoder:
+    # Loads FFmpeg, which only those who need it should wait for.
+    try:
+        from vakforge_eval.signal.opus import OpusDecoder
+    except ImportError as error:
+        text = "Opus needs PyAV: pip install 'vakforge-probe[webrtc]'"
+        raise CodecMissing(f"{text} ({error})") from None
+
+    return OpusDecoder()
+
+
+_OTHERS: dict[str, Callable[[], Decoder]] = {"opus": _opus}
+
+DECODABLE = frozenset(CODECS) | frozenset(_OTHERS)
+
+
+def make_decoder(codec: str) -> Decoder:
+    """Return a fresh decoder of a codec's stream.
+
+    Raises
+    ------
+    ValueError
+        If the codec is unknown.
+    CodecMissing
+        If its library is not installed.
+    """
+    make = _OTHERS.get(codec)
+    return PcmDecoder(codec) if make is None else make()
