@@ -43,8 +43,9 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.net.alarm import Alarm, Handle
 from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.pacer import Pacer
+from vakforge_probe.net.shell import Sent
 from vakforge_probe.net.stamps import ArrivalStamp
-from vakforge_probe.net.websocket import Sent, WebSocketShell
+from vakforge_probe.net.websocket import WebSocketShell
 from vakforge_probe.protocol.base import EndSession, SessionConfig, StartSession, Wire
 from vakforge_probe.protocol.recognise import MAX_RECOGNISED_BYTES, looks_like
 from vakforge_probe.protocol.registry import make_client

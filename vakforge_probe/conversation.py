@@ -33,7 +33,7 @@ from vakforge_probe.ear import Ear
 from vakforge_probe.errors import TargetLimitExceeded
 from vakforge_probe.guard import EchoGuard
 from vakforge_probe.net.alarm import Handle
-from vakforge_probe.net.websocket import Sent
+from vakforge_probe.net.shell import Sent
 from vakforge_probe.protocol.base import (
     CancelResponse,
     ClientCodec,

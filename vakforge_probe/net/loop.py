@@ -15,7 +15,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     epoll it is the default loop, and bounds are as wide as `StampedSocket` says.
     """
     if sys.platform == "linux":
+        from vakforge_probe.net.datagrams import StampLoop
         from vakforge_probe.net.selector import StampSelector
 
-        return asyncio.SelectorEventLoop(StampSelector())
+        return StampLoop(StampSelector())
     return asyncio.new_event_loop()

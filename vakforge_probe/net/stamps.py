@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 __all__ = [
+    "SO_TIMESTAMPNS",
+    "STAMP_SPACE",
     "ArrivalStamp",
     "ClockMap",
     "ReadStamp",
     "StampedSocket",
     "read_of",
+    "stamp_in",
     "stamped_by_fd",
     "stamped_listener",
 ]
 
 # asm-generic/socket.h; Python has no name for it. One number sets it and marks its stamps.
-_SO_TIMESTAMPNS = 35
+SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
 _MAX_READ = 4096
 """One read's messages are worked on in one go, and frames of other calls are due meanwhile: a burst
@@ -40,7 +43,8 @@ of 64 kB would delay them by 20 ms."""
 _MAX_LOOKS = 32
 """Of a read with more messages than this the first ones are looked at: a flood of empty frames must
 not cost more than it does."""
-_ANCILLARY = socket.CMSG_SPACE(_TIMESPEC.size)
+STAMP_SPACE = socket.CMSG_SPACE(_TIMESPEC.size)
+"""Room for a stamp beside what is read."""
 _ROOM = memoryview(bytearray(_MAX_READ + 1))
 _LOOK = socket.MSG_PEEK | socket.MSG_TRUNC
 
@@ -122,7 +126,7 @@ class StampedSocket(socket.socket):
         if not sys.platform.startswith("linux"):
             return False
         try:
-            self.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            self.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         except OSError:
             return False
         return True
@@ -191,7 +195,7 @@ class StampedSocket(socket.socket):
         before, n_before = time.monotonic_ns(), n_out_of_order(self)
         if self._find_ends is not None:
             flags |= socket.MSG_PEEK
-        data, ancillary, _, _ = self.recvmsg(bufsize, _ANCILLARY, flags)
+        data, ancillary, _, _ = self.recvmsg(bufsize, STAMP_SPACE, flags)
         if data:
             after = time.monotonic_ns()
             seen = []
@@ -219,7 +223,7 @@ class StampedSocket(socket.socket):
 
     def _stamp_up_to(self, n_bytes: int) -> int | None:
         """Return the wall-clock stamp of the segment with byte number `n_bytes` of the queue."""
-        return _stamp_in(self.recvmsg_into([_ROOM[:n_bytes]], _ANCILLARY, _LOOK)[1])
+        return stamp_in(self.recvmsg_into([_ROOM[:n_bytes]], STAMP_SPACE, _LOOK)[1])
 
     def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
         """Read into `buffer` and stamp."""
@@ -227,7 +231,7 @@ class StampedSocket(socket.socket):
         if nbytes:
             room = room[:nbytes]
         before, n_before = time.monotonic_ns(), n_out_of_order(self)
-        n_bytes, ancillary, _, _ = self.recvmsg_into([room], _ANCILLARY, flags)
+        n_bytes, ancillary, _, _ = self.recvmsg_into([room], STAMP_SPACE, flags)
         if n_bytes:
             after = time.monotonic_ns()
             self._note(before, n_before, after, room[:n_bytes], len(room), ancillary, [])
@@ -247,7 +251,7 @@ class StampedSocket(socket.socket):
             return None if real is None else self._clocks.to_monotonic(real, after)
 
         emptied = len(data) < room
-        kernel = mapped(_stamp_in(ancillary))
+        kernel = mapped(stamp_in(ancillary))
         read = ReadStamp(
             lo=self._proven_empty_at,
             after=after,
@@ -292,9 +296,10 @@ class StampedSocket(socket.socket):
         return super().detach()
 
 
-def _stamp_in(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+def stamp_in(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    """Return the kernel's stamp (ns of the wall clock) in what came beside a read."""
     for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) >= _TIMESPEC.size:
+        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) >= _TIMESPEC.size:
             seconds, nanoseconds = _TIMESPEC.unpack_from(data)
             return int(seconds * NS_PER_S + nanoseconds)
     return None
@@ -309,10 +314,10 @@ def _stamps_parts() -> bool:
             socket.create_connection(listener.getsockname(), 1) as writer,
             listener.accept()[0] as reader,
         ):
-            reader.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            reader.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
             reader.settimeout(1)
             writer.sendall(b"ab")
-            return _stamp_in(reader.recvmsg(1, _ANCILLARY)[1]) is not None
+            return stamp_in(reader.recvmsg(1, STAMP_SPACE)[1]) is not None
     except OSError:
         return False
 

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +31,13 @@ from vakforge_probe.errors import (
 from vakforge_probe.limits import Limits
 from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.dial import connect, reason_of, resolve, within
+from vakforge_probe.net.shell import Sent
 from vakforge_probe.net.stamps import ArrivalStamp, StampedSocket
 from vakforge_probe.net.wire import WireCallbacks
 
-__all__ = ["Sent", "WebSocketShell"]
+__all__ = ["WebSocketShell"]
 
 _HIDDEN = "***"
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A message handed to the kernel between `before` and `after` (ns).
-
-    `back_pressure` says that the kernel did not take all of it, so that some left later.
-    """
-
-    before: int
-    after: int
-    back_pressure: bool
 
 
 def _silent_logger() -> logging.Logger:

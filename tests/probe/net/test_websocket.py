@@ -14,9 +14,10 @@ from websockets.typing import Subprotocol
 
 from vakforge_probe.errors import ConfigError, TargetClosed
 from vakforge_probe.net.clock import is_virtual
+from vakforge_probe.net.shell import Sent
 from vakforge_probe.net.stamps import ArrivalStamp, stamped_listener
 from vakforge_probe.net.virtual import VirtualTimeError, run
-from vakforge_probe.net.websocket import Sent, WebSocketShell
+from vakforge_probe.net.websocket import WebSocketShell
 
 MS = 1_000_000
 Handler = Callable[[ServerConnection], Awaitable[None]]

@@ -1,0 +1,303 @@
+"""One WebRTC peer by aiortc, with stamps: coded audio out and in at once, messages beside it.
+
+aiortc paces audio by its own clock, decodes what arrives after a fixed jitter buffer of 80 ms, and
+sends from tasks. Here audio goes out coded and inside of the call that sends it, and each packet
+that arrives is handed on decrypted, with the kernel's stamp of its datagram, before that buffer.
+
+What is used of aiortc beyond its documentation: the receiver's handler of packets, and the data
+channel's flush. `tests/probe/net/test_peer.py` fails where a version has them no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
+from fractions import Fraction
+from typing import Any
+
+import av
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCRtpReceiver,
+    RTCRtpSender,
+    RTCSessionDescription,
+)
+from aiortc.mediastreams import MediaStreamError
+from aiortc.rtp import RtpPacket
+
+from vakforge_probe.net.arrival import ArrivalStamp
+from vakforge_probe.net.datagrams import Mailbox, stamp_into
+
+__all__ = ["OPUS_CLOCK_HZ", "Peer", "send_now", "watch_delay"]
+
+OPUS_CLOCK_HZ = 48_000
+_TIME_BASE = Fraction(1, OPUS_CLOCK_HZ)
+
+OnPacket = Callable[[bytes, ArrivalStamp], None]
+OnText = Callable[[str, ArrivalStamp], None]
+
+
+class _Handover:
+    """What a task waits for: it goes on inside of the call that gives it something.
+
+    An `asyncio.Future` would let it go on in the loop's next turn, and nobody could say when its
+    packet left. A task cannot go on inside of another; so whoever gives must be a callback.
+    """
+
+    _asyncio_future_blocking = False
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake: Callable[[], Any] | None = None
+        self._given: av.Packet[Any] | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._wake is not None
+
+    def give(self, packet: av.Packet[Any]) -> None:
+        self._given = packet
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            wake()
+
+    def end(self, error: BaseException) -> None:
+        self._error = error
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            self._loop.call_soon(wake)
+
+    # What asyncio asks of what a task waits for.
+
+    def __await__(self) -> Generator[Any, None, av.Packet]:
+        if self._error is None:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    def add_done_callback(self, wake: Callable[[Any], Any], *, context: Any = None) -> None:
+        self._wake = (lambda: wake(self)) if context is None else (lambda: context.run(wake, self))
+
+    def result(self) -> av.Packet[Any]:
+        # The task asks as well as whoever awaits.
+        if self._error is not None:
+            raise self._error
+        assert self._given is not None  # noqa: S101 - nobody is woken without
+        return self._given
+
+    def cancel(self, msg: Any = None) -> bool:
+        self.end(asyncio.CancelledError())
+        return True
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+
+class _CodedTrack(MediaStreamTrack):
+    """A track of packets that somebody else codes and paces."""
+
+    kind = "audio"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._at = 0
+        self._next = _Handover()
+
+    async def recv(self) -> av.Packet[Any]:
+        if self.readyState != "live":
+            raise MediaStreamError
+        return await self._next
+
+    def put(self, data: bytes, n_samples: int) -> bool:
+        """Send a packet that lasts `n_samples`; return whether somebody took it."""
+        packet: av.Packet[Any] = av.Packet(data)
+        packet.pts, packet.time_base = self._at, _TIME_BASE
+        self._at += n_samples
+        is_awaited = self._next.is_awaited
+        if is_awaited:
+            self._next.give(packet)
+        return is_awaited
+
+    def stop(self) -> None:
+        super().stop()
+        if self._next.is_awaited:
+            self._next.end(MediaStreamError())
+
+
+def send_now(channel: RTCDataChannel, text: str) -> None:
+    """Send a message inside of this call, as far as the peer lets us."""
+    channel.send(text)
+    # The library would do the same in the loop's next turn, and find nothing left to do.
+    _drive(channel.transport._data_channel_flush())
+
+
+def _drive(work: Coroutine[Any, Any, Any]) -> None:
+    """Run what waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    work.close()
+    raise RuntimeError("the library waits where it did not")
+
+
+class Peer:
+    """One end of a session with one audio line in each direction, and maybe a data channel.
+
+    Parameters
+    ----------
+    stun_urls
+        Servers that tell our address as seen from outside; none are asked if it is empty.
+    on_packet
+        Takes each packet of audio: RTP as in RFC 3550, decrypted.
+    on_text
+        Takes each message of the data channel.
+
+    Attributes
+    ----------
+    mailbox
+        Stamps of what arrives.
+    """
+
+    def __init__(
+        self, *, stun_urls: tuple[str, ...] = (), on_packet: OnPacket, on_text: OnText
+    ) -> None:
+        servers = [RTCIceServer(urls=list(stun_urls))] if stun_urls else []
+        self.connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
+        self.mailbox = Mailbox()
+        self._on_packet, self._on_text = on_packet, on_text
+        self._loop = asyncio.get_running_loop()
+        self._track = _CodedTrack()
+        self._channel: RTCDataChannel | None = None
+        self.open: asyncio.Future[None] = self._loop.create_future()
+        """Done when the data channel may be used."""
+        self.connection.on("datachannel", self._adopt)
+        self.connection.on("track", self._tap)
+
+    async def offer(self, label: str | None) -> str:
+        """Return the offer (SDP): audio both ways by Opus, and a data channel if it has a label."""
+        stamp_into(self.mailbox)
+        transceiver = self.connection.addTransceiver(self._track, direction="sendrecv")
+        opus = [
+            codec
+            for codec in RTCRtpSender.getCapabilities("audio").codecs
+            if codec.mimeType == "audio/opus"
+        ]
+        transceiver.setCodecPreferences(opus)
+        if label is not None:
+            self._adopt(self.connection.createDataChannel(label, ordered=True))
+        await self.connection.setLocalDescription(await self.connection.createOffer())
+        return str(self.connection.localDescription.sdp)
+
+    async def accept(self, sdp: str) -> None:
+        """Take the other side's answer to `offer`; connecting begins."""
+        await self.connection.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
+
+    async def answer(self, sdp: str) -> str:
+        """Return the answer to the other side's offer; connecting begins."""
+        stamp_into(self.mailbox)
+        await self.connection.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
+        self.connection.addTrack(self._track)
+        await self.connection.setLocalDescription(await self.connection.createAnswer())
+        return str(self.connection.localDescription.sdp)
+
+    @property
+    def receiver(self) -> RTCRtpReceiver:
+        """The receiver of the audio line."""
+        return self.connection.getTransceivers()[0].receiver
+
+    def send_audio(self, data: bytes, n_samples: int) -> bool:
+        """Send a packet of Opus that lasts `n_samples` at 48 kHz.
+
+        Returns
+        -------
+        bool
+            Whether it left; a session that does not stand yet, or no more, takes none.
+        """
+        n_sent = self.mailbox.n_sent
+        self._track.put(data, n_samples)
+        return self.mailbox.n_sent > n_sent
+
+    def send_text(self, text: str) -> bool:
+        """Send a message; return whether there is a channel for it."""
+        if self._channel is None or self._channel.readyState != "open":
+            return False
+        send_now(self._channel, text)
+        return True
+
+    async def close(self) -> None:
+        """End the session; harmless when repeated."""
+        self._track.stop()
+        await self.connection.close()
+
+    def _adopt(self, channel: RTCDataChannel) -> None:
+        self._channel = channel
+        channel.on("message", self._take_text)
+
+        def opened() -> None:
+            if not self.open.done():
+                self.open.set_result(None)
+
+        channel.on("open", opened)
+        if channel.readyState == "open":
+            opened()
+
+    def _take_text(self, message: str | bytes) -> None:
+        stamp = self.mailbox.latest
+        if stamp is None:
+            now = time.monotonic_ns()
+            stamp = ArrivalStamp(0, now, None, 0, now, coalesced=True)
+        text = message if isinstance(message, str) else message.decode("utf-8", "replace")
+        # Out of the library's task, inside of which no other can be made to send.
+        self._loop.call_soon(self._on_text, text, stamp)
+
+    def _tap(self, track: MediaStreamTrack) -> None:
+        if track.kind != "audio":
+            return
+        receiver = self.receiver
+        handle = receiver._handle_rtp_packet
+
+        async def tapped(packet: RtpPacket, arrival_time_ms: int) -> None:
+            stamp = self.mailbox.stamp_of(packet.ssrc, packet.sequence_number)
+            if stamp is None:
+                now = time.monotonic_ns()
+                stamp = ArrivalStamp(now, now, None, now, now, coalesced=True)
+            data = RtpPacket(
+                payload_type=packet.payload_type,
+                marker=packet.marker,
+                sequence_number=packet.sequence_number,
+                timestamp=packet.timestamp,
+                ssrc=packet.ssrc,
+                payload=packet.payload,
+            ).serialize()
+            self._loop.call_soon(self._on_packet, data, stamp)
+            await handle(packet, arrival_time_ms)
+
+        receiver._handle_rtp_packet = tapped  # type: ignore[method-assign]
+
+
+async def watch_delay(
+    receiver: RTCRtpReceiver, arrived: Callable[[int], int | None], note: Callable[[int], None]
+) -> None:
+    """Read the track as an application would, and note how late each frame is, until it ends.
+
+    Parameters
+    ----------
+    arrived
+        Returns when the packet came whose audio begins at this sample of the track (ns), or None.
+    note
+        Takes the delay between that and the frame (ns).
+    """
+    with suppress(MediaStreamError):
+        while True:
+            frame = await receiver.track.recv()
+            now, at = time.monotonic_ns(), arrived(frame.pts or 0)
+            if at is not None:
+                note(now - at)
