@@ -21,10 +21,15 @@ class OpenAIResponseWriter:
 
     Each method returns wire messages and changes the state as if they had been sent; so write a
     message when it is due, not before.
+
+    Parameters
+    ----------
+    metadata
+        What the client asked to find again in the response.
     """
 
-    def __init__(self, server: OpenAIRealtimeServer) -> None:
-        self._server = server
+    def __init__(self, server: OpenAIRealtimeServer, metadata: object = None) -> None:
+        self._server, self._metadata = server, metadata
         self.id = server.new_id("resp")
         self.item_id = server.new_id("item")
         self._spoken = ""
@@ -142,6 +147,7 @@ class OpenAIResponseWriter:
             "id": self.id,
             "status": status,
             "status_details": details,
+            "metadata": self._metadata,
             "output": list(self._outputs),
             "usage": self._usage() if is_over else None,
         }

@@ -79,6 +79,7 @@ class OpenAIRealtimeServer(Answers):
         self.is_format_fixed = False
         self._items: dict[str, dict[str, Any]] = {}
         self._previous: dict[str, str | None] = {}
+        self._metadata: object = None
         self._may_switch = granted == "auto"
         self._input = ("pcm_s16le", 24000)
         self._output = ("pcm_s16le", 24000)
@@ -155,6 +156,8 @@ class OpenAIRealtimeServer(Answers):
                 self._reply("input_audio_buffer.cleared")
                 return [AudioCleared()]
             case "response.create":
+                asked = read.mapping(message, "response") if "response" in message else {}
+                self._metadata = asked.get("metadata")
                 return [ResponseRequested()]
             case "response.cancel":
                 return [CancelRequested(read.optional(message, "response_id"))]
@@ -244,8 +247,7 @@ class OpenAIRealtimeServer(Answers):
         return self._items[item_id]
 
     def _set_transcript(self, item_id: str, text: str | None) -> None:
-        item = self._items.get(item_id)
-        if item is not None:  # a client may have deleted it
+        if item := self._items.get(item_id):  # a client may have deleted it
             content = [{**part, "transcript": text} for part in item["content"]]
             self._items[item_id] = {**item, "content": content}
 
@@ -375,8 +377,9 @@ class OpenAIRealtimeServer(Answers):
         return self.messages("response.output_audio.delta", delta=delta)
 
     def response(self) -> OpenAIResponseWriter:
-        """Return the writer of a new response."""
-        return OpenAIResponseWriter(self)
+        """Return the writer of a new response: of the one that the client asked for, if any."""
+        metadata, self._metadata = self._metadata, None
+        return OpenAIResponseWriter(self, metadata)
 
 
 _GRANTED = (("pcm_s16le", 24000), ("pcmu", 8000), ("pcma", 8000))

@@ -232,6 +232,16 @@ def test_deleted_item_is_gone(kind: str) -> None:
     assert answer["type"] == "error"
 
 
+def test_response_that_was_asked_for_carries_its_metadata_and_no_other_does() -> None:
+    server = OpenAIRealtimeServer()
+    metadata = {"client_event_id": "e1"}
+    server.receive(json.dumps({"type": "response.create", "response": {"metadata": metadata}}))
+    for expected in (metadata, None):
+        responses = [json.loads(m)["response"] for m in whole_response(server)
+                     if json.loads(m)["type"] in ("response.created", "response.done")]  # fmt: skip
+        assert [r["metadata"] for r in responses] == [expected, expected]
+
+
 def test_partial_session_updates_keep_what_was_set_before() -> None:
     server = OpenAIRealtimeServer()
     tool = {"type": "function", "name": "t"}
