@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vakforge_eval.signal.activity import Transition
-from vakforge_eval.signal.codecs import Decoder, make_decoder
+from vakforge_eval.signal.codecs import UNPARTED, Decoder, make_decoder
 from vakforge_eval.signal.gate import HYSTERESIS_DB
 from vakforge_eval.signal.pcm import CODECS
 from vakforge_eval.signal.playout import Live, Piece
@@ -130,10 +130,9 @@ class Ear:
             self._land(arrival_ns)
             return self._edges(coast.stretch, found, arrival_ns)
         self._land(arrival_ns)
-        if chunk.response_id in self._silenced:
-            return []
+        # Also what is not played: what comes after it may build on it.
         pcm = self._decoded(chunk)
-        if len(pcm) == 0:
+        if len(pcm) == 0 or chunk.response_id in self._silenced:
             return []
         edges = self._hear_one(chunk, pcm, arrival_ns)
         self._coast = self._coasting(chunk, len(pcm))
@@ -234,6 +233,8 @@ class Ear:
 
     def _decoded(self, chunk: AudioChunk) -> Pcm:
         decoding = (chunk.codec, chunk.response_id, chunk.item_id)
+        if chunk.codec in UNPARTED:
+            decoding = (chunk.codec, None, None)
         decoder = self._decoder
         if decoder is None or decoding != self._decoding:
             # Half a sample of one item is not the first half of another's.

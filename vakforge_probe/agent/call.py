@@ -11,12 +11,12 @@ import numpy as np
 from vakforge_eval.timeline.instant import NS_PER_S, Instant
 from vakforge_probe.agent import g711
 from vakforge_probe.agent.behaviour import Behaviour
+from vakforge_probe.agent.clipbook import ClipBook
 from vakforge_probe.agent.clips import ClipStore, Pcm
 from vakforge_probe.agent.dialogue import Dialogue
 from vakforge_probe.agent.ears import Ears, Utterance
 from vakforge_probe.agent.faults import FAULTS
 from vakforge_probe.agent.floor import Floor, Parts
-from vakforge_probe.agent.matching import ClipBook
 from vakforge_probe.agent.outbox import Outbox
 from vakforge_probe.agent.speaker import make_speaker
 from vakforge_probe.agent.truth import Ledger

@@ -15,8 +15,9 @@ import numpy as np
 
 from vakforge_eval.timeline.instant import Instant
 from vakforge_probe.agent.behaviour import Behaviour
+from vakforge_probe.agent.clipbook import Index
 from vakforge_probe.agent.clips import Clip
-from vakforge_probe.agent.matching import ClipIndex, ClipMatcher, Match, Unknown
+from vakforge_probe.agent.matching import Match, Unknown
 from vakforge_probe.agent.tape import Pcm, Tape
 
 __all__ = ["Ears", "Heard", "Utterance"]
@@ -62,6 +63,11 @@ class Heard:
 class Ears:
     """Endpointing of one caller's stream at `rate_hz`.
 
+    Parameters
+    ----------
+    behind
+        See `Tape`.
+
     Attributes
     ----------
     tape
@@ -70,11 +76,11 @@ class Ears:
         Everything heard so far, in order, for the truth log.
     """
 
-    def __init__(self, behaviour: Behaviour, index: ClipIndex, rate_hz: int) -> None:
-        self.tape = Tape(rate_hz)
+    def __init__(self, behaviour: Behaviour, index: Index, rate_hz: int, behind: int = 0) -> None:
+        self.tape = Tape(rate_hz, behind)
         self.utterances: list[Utterance] = []
         self._behaviour = behaviour
-        self._matcher = ClipMatcher(index, self.tape)
+        self._matcher = index.matcher(self.tape)
         self._silence = round(behaviour.silence * rate_hz)
         self._block = round(BLOCK_S * rate_hz)
         self._ahead: deque[tuple[int, int, Utterance]] = deque()
@@ -201,7 +207,7 @@ class Ears:
         if span is not None:
             return span[0] >= deadline
         # What the matcher has not decided about yet may still be speech.
-        return self.tape.length >= deadline
+        return self._matcher.decided >= deadline
 
     def finish(self) -> None:
         """End what still goes on at the end of the call."""

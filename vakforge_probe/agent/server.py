@@ -18,11 +18,11 @@ from websockets.typing import Subprotocol
 
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.call import AgentCall, World
+from vakforge_probe.agent.clipbook import ClipBook
 from vakforge_probe.agent.clips import ClipStore
 from vakforge_probe.agent.dialogue import NEEDED
 from vakforge_probe.agent.doors import DOORS, FOREIGN_KEYS, Knock, path_of
 from vakforge_probe.agent.listener import AgentConnection
-from vakforge_probe.agent.matching import ClipBook
 from vakforge_probe.agent.truthlog import TruthLog
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.net.alarm import Alarm

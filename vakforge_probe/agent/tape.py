@@ -30,10 +30,17 @@ class _Frame(NamedTuple):
 
 
 class Tape:
-    """Append-only record of one caller's stream at `rate_hz`; positions count from its start."""
+    """Append-only record of one caller's stream at `rate_hz`; positions count from its start.
 
-    def __init__(self, rate_hz: int) -> None:
-        self.rate_hz = rate_hz
+    Parameters
+    ----------
+    behind
+        By how many samples what has been heard is behind what has been sent: a coder looks ahead.
+        A frame is then spoken `behind` samples before its last sample is on the tape.
+    """
+
+    def __init__(self, rate_hz: int, behind: int = 0) -> None:
+        self.rate_hz, self._behind = rate_hz, behind
         self._frames: list[_Frame] = []
         self._starts: list[int] = []
         self._stops: list[int] = []
@@ -64,10 +71,11 @@ class Tape:
         """Add one frame that arrived at `arrival`; an empty one is nothing."""
         if not len(pcm):
             return
-        start = self.length
-        self._frames.append(_Frame(start, start + len(pcm), arrival))
+        start = self._stops[-1] if self._stops else 0
+        stop = self.length + len(pcm) + self._behind
+        self._frames.append(_Frame(start, stop, arrival))
         self._starts.append(start)
-        self._stops.append(start + len(pcm))
+        self._stops.append(stop)
         self._make_room(len(pcm))
         self._pcm[self._held : self._held + len(pcm)] = pcm
         self._held += len(pcm)

@@ -58,7 +58,9 @@ ServerMessage = Literal[
     "mark",
 ]
 
-_OF_CALL = frozenset({"stream", "call", "account", "seq", "model", "instructions", "tools"})
+_OF_CALL = frozenset({"stream", "call", "account", "seq", "event", "model", "instructions",
+                      "tools"})  # fmt: skip
+_SPAN = frozenset({"start_ms", "end_ms"})
 _CLIENT_HOLES: dict[str, frozenset[str]] = {
     "start": frozenset({"codec", "rate_hz", "agent_codec", "agent_rate_hz"}),
     "hang_up": frozenset(),
@@ -75,10 +77,10 @@ _SERVER_HOLES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "speech_started": (frozenset(), frozenset({"offset_ms", "item"})),
     "speech_stopped": (frozenset(), frozenset({"offset_ms", "item"})),
     "turn_committed": (frozenset(), frozenset({"item"})),
-    "user_partial": (frozenset({"text"}), frozenset({"item"})),
-    "user_final": (frozenset({"text"}), frozenset({"item"})),
+    "user_partial": (frozenset({"text"}), frozenset({"item"}) | _SPAN),
+    "user_final": (frozenset({"text"}), frozenset({"item"}) | _SPAN),
     "response_started": (frozenset(), frozenset({"response"})),
-    "text": (frozenset({"text"}), frozenset({"response", "item"})),
+    "text": (frozenset({"text"}), frozenset({"response", "item"}) | _SPAN),
     "audio_end": (frozenset(), frozenset({"response", "item"})),
     "response_ended": (frozenset(), frozenset({"response"})),
     "cancelled": (frozenset(), frozenset({"response"})),

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any
 
+from vakforge_eval.signal.pcm import sample_bytes
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.declared import Profile, ServerMessage
@@ -22,10 +23,11 @@ from vakforge_probe.protocol.server import (
     TruncateRequested,
 )
 from vakforge_probe.protocol.strict import StrictError, decode_base64, dump, parse_object
+from vakforge_probe.protocol.template import Template
 
 __all__ = ["DeclaredServer"]
 
-_KEPT: tuple[str, ...] = ("stream", "call", "tools")
+_KEPT: tuple[str, ...] = ("stream", "call", "tools", "model")
 """What the client says at the start and is repeated later."""
 
 
@@ -47,8 +49,9 @@ class DeclaredServer(Answers):
         self._call: dict[str, Any] = {
             name: f"{name}_{tag}" for name in ("stream", "call", "account")
         }
-        self._call["seq"] = 0
+        self._call |= {"seq": 0, "model": "reference"}
         self._order = 0
+        self._n_heard = self._n_said = 0
         self.is_format_fixed = False
         self.names_responses = profile.names_responses
         self.is_continuous = profile.is_continuous
@@ -87,16 +90,20 @@ class DeclaredServer(Answers):
     def _events(self, data: Wire) -> list[ClientEvent]:
         template = self._p.user_template
         if template is None and isinstance(data, bytes):
-            return [AudioAppended(data)]
+            return self._appended(data)
         message = parse_object(data, self._limits.max_message_bytes)
         if template is not None and (values := template.read(message)) is not None:
-            return [AudioAppended(decode_base64(values["audio"], self._limits.max_message_bytes))]
+            return self._appended(decode_base64(values["audio"], self._limits.max_message_bytes))
         for name, templates in self._p.client_templates.items():
             for i, shape in enumerate(templates):
                 values = shape.glean(message)
                 if values is not None:
                     return self._understood(name, values, is_last=i == len(templates) - 1)
         return []
+
+    def _appended(self, data: bytes) -> list[ClientEvent]:
+        self._n_heard += len(data)
+        return [AudioAppended(data)]
 
     def _understood(self, name: str, values: dict[str, Any], *, is_last: bool) -> list[ClientEvent]:
         match name:
@@ -131,7 +138,12 @@ class DeclaredServer(Answers):
             return []
         if "seq" in templates[0].holes:
             self._call["seq"] += 1
-        return [dump(templates[0].build({**self._call, **values}))]
+        return [dump(self._built(templates[0], values))]
+
+    def _built(self, template: Template, values: dict[str, Any]) -> Any:
+        if "event" in template.holes:
+            values["event"] = self.new_id("event")
+        return template.build({**self._call, **values})
 
     def created(self) -> list[Wire]:
         """Return what the server says before the client has said anything."""
@@ -162,24 +174,38 @@ class DeclaredServer(Answers):
         return self._messages("turn_committed", item=item_id)
 
     def transcript(self, item_id: str, text: str, seconds: float) -> list[Wire]:
-        """Return the final transcript of the user's turn."""
-        return self._messages("user_final", text=text, item=item_id)
+        """Return the transcript of the user's turn, as a part of it where none is called final."""
+        end = _ms(self._n_heard, self.input_format)
+        span = {"start_ms": max(0, end - round(seconds * 1000)), "end_ms": end}
+        name: ServerMessage = "user_final" if "user_final" in self._p.server else "user_partial"
+        return self._messages(name, text=text, item=item_id, **span)
 
     def stream_audio(self, data: bytes) -> list[Wire]:
         """Return coded audio that belongs to no response."""
         return self._audio(data, None)
 
+    def _text(self, **values: Any) -> list[Wire]:
+        # How long it takes to say is not known here: it is told for the instant when it begins.
+        now = _ms(self._n_said, self.output_format)
+        return self._messages("text", start_ms=now, end_ms=now, **values)
+
     def _audio(self, data: bytes, response: str | None) -> list[Wire]:
+        self._n_said += len(data)
         self._order += 1
         if not self._p.audio_templates:
             return [data]
         audio = base64.b64encode(data).decode("ascii")
         values = {"audio": audio, "response": response, "item": response, "order": self._order}
-        return [dump(self._p.audio_templates[0].build({**self._call, **values}))]
+        return [dump(self._built(self._p.audio_templates[0], values))]
 
     def response(self) -> _Writer:
         """Return the writer of a new response."""
         return _Writer(self, self.new_id("resp"))
+
+
+def _ms(n_bytes: int, audio: tuple[str, int]) -> int:
+    codec, rate_hz = audio
+    return n_bytes * 1000 // (sample_bytes(codec) * rate_hz)
 
 
 class _Writer:
@@ -202,7 +228,7 @@ class _Writer:
 
     def text(self, delta: str) -> list[Wire]:
         """Return a piece of the transcript of the agent's speech."""
-        return self._server._messages("text", text=delta, **self._facts)
+        return self._server._text(text=delta, **self._facts)
 
     def audio(self, data: bytes) -> list[Wire]:
         """Return a piece of coded audio."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vakforge_eval.timeline.events import Event, Fault, TextDelta, UserTranscript
+from vakforge_eval.signal.pcm import CODECS
+from vakforge_eval.timeline.events import AudioChunk, Event, Fault, TextDelta, UserTranscript
 from vakforge_eval.timeline.instant import Instant
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import Wire
@@ -19,6 +20,7 @@ class Intake:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._n_events = self._n_chars = 0
+        self._audio_s = 0.0
         self._is_dead = False
 
     def take(
@@ -44,7 +46,12 @@ class Intake:
         for event in events:
             if isinstance(event, TextDelta | UserTranscript):
                 self._n_chars += len(event.text)
+            elif isinstance(event, AudioChunk) and event.codec in CODECS:
+                # Of a codec without samples of a fixed size only the bytes of a call are bounded.
+                self._audio_s += len(event.data) / (CODECS[event.codec][0] * event.rate_hz)
         if self._n_events > self._limits.max_events:
             raise LimitExceeded("max_events")
         if self._n_chars > self._limits.max_text_chars:
             raise LimitExceeded("max_text_chars")
+        if self._audio_s > self._limits.max_audio_s:
+            raise LimitExceeded("max_audio_s")

@@ -99,7 +99,6 @@ class _State:
     calls_told: set[str] = field(default_factory=set)
     calls_open: set[str] = field(default_factory=set)
     active: set[str] = field(default_factory=set)
-    audio_s: float = 0.0
     owes_create: bool = False
     is_ready: bool = False
 
@@ -439,9 +438,6 @@ class OpenAIRealtimeClient:
         if item_id is not None:
             item = self._item(item_id)
             item.n_bytes, item.bytes_per_s = item.n_bytes + len(data), bytes_per_s
-        self._s.audio_s += len(data) / bytes_per_s
-        if self._s.audio_s > self.limits.max_audio_s:
-            raise LimitExceeded("max_audio_s")
         return [
             AudioChunk(
                 at=at,

@@ -21,10 +21,15 @@ class OpenAIResponseWriter:
 
     Each method returns wire messages and changes the state as if they had been sent; so write a
     message when it is due, not before.
+
+    Parameters
+    ----------
+    metadata
+        What the client asked to find again in the response.
     """
 
-    def __init__(self, server: OpenAIRealtimeServer) -> None:
-        self._server = server
+    def __init__(self, server: OpenAIRealtimeServer, metadata: object = None) -> None:
+        self._server, self._metadata = server, metadata
         self.id = server.new_id("resp")
         self.item_id = server.new_id("item")
         self._spoken = ""
@@ -42,12 +47,11 @@ class OpenAIResponseWriter:
         """Return what announces the spoken item and its content part."""
         self._is_item_open = True
         server, item = self._server, self._message("in_progress", with_content=False)
-        previous, server.last_item = server.last_item, self.item_id
         server.item_ms[self.item_id] = 0.0
         part = {"type": "audio", "transcript": ""}
         return [
             *self._send("response.output_item.added", item=item),
-            *server.messages("conversation.item.added", previous_item_id=previous, item=item),
+            *server.item_added(item),
             *self._send("response.content_part.added", **self._place(), part=part),
         ]
 
@@ -79,7 +83,7 @@ class OpenAIResponseWriter:
             *self._send("response.output_audio.done", **self._place()),
             *self._send(done, **self._place(), transcript=self._spoken),
             *self._send("response.content_part.done", **self._place(), part=part),
-            *server.messages("conversation.item.done", previous_item_id=None, item=item),
+            *server.item_done(item),
             *self._send("response.output_item.done", item=item),
         ]
 
@@ -96,16 +100,15 @@ class OpenAIResponseWriter:
             "arguments": "",
         }
         done = {**item, "status": "completed", "arguments": arguments}
-        previous, server.last_item = server.last_item, str(item["id"])
         self._outputs.append(done)
         call: dict[str, Any] = {"item_id": item["id"], "output_index": index, "call_id": call_id}
         arrived = "response.function_call_arguments"
         return [
             *self._send("response.output_item.added", index, item=item),
-            *server.messages("conversation.item.added", previous_item_id=previous, item=item),
+            *server.item_added(item),
             *self._send(f"{arrived}.delta", **call, delta=arguments),
             *self._send(f"{arrived}.done", **call, name=name, arguments=arguments),
-            *server.messages("conversation.item.done", previous_item_id=previous, item=done),
+            *server.item_done(done),
             *self._send("response.output_item.done", index, item=done),
         ]
 
@@ -144,6 +147,7 @@ class OpenAIResponseWriter:
             "id": self.id,
             "status": status,
             "status_details": details,
+            "metadata": self._metadata,
             "output": list(self._outputs),
             "usage": self._usage() if is_over else None,
         }

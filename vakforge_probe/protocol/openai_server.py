@@ -76,8 +76,10 @@ class OpenAIRealtimeServer(Answers):
         granted = self.options.dialect
         self.dialect: names.Dialect = asked if granted == "auto" else granted
         self.item_ms: dict[str, float] = {}
-        self.last_item: str | None = None
         self.is_format_fixed = False
+        self._items: dict[str, dict[str, Any]] = {}
+        self._previous: dict[str, str | None] = {}
+        self._metadata: object = None
         self._may_switch = granted == "auto"
         self._input = ("pcm_s16le", 24000)
         self._output = ("pcm_s16le", 24000)
@@ -142,15 +144,20 @@ class OpenAIRealtimeServer(Answers):
                 return self._on_item_create(read.mapping(message, "item"))
             case "conversation.item.truncate":
                 return self._on_truncate(message)
-            case "conversation.item.retrieve" | "conversation.item.delete":
-                self._on_item_asked(kind, read.required(message, "item_id"))
-                return []
+            case "conversation.item.retrieve":
+                self._reply("conversation.item.retrieved", item=self._item(message))
+            case "conversation.item.delete":
+                item_id = self._item(message)["id"]
+                del self._items[item_id]
+                self._reply("conversation.item.deleted", item_id=item_id)
             case "input_audio_buffer.commit":
                 return [AudioCommitted()]
             case "input_audio_buffer.clear":
                 self._reply("input_audio_buffer.cleared")
                 return [AudioCleared()]
             case "response.create":
+                asked = read.mapping(message, "response") if "response" in message else {}
+                self._metadata = asked.get("metadata")
                 return [ResponseRequested()]
             case "response.cancel":
                 return [CancelRequested(read.optional(message, "response_id"))]
@@ -207,6 +214,8 @@ class OpenAIRealtimeServer(Answers):
 
     def _on_item_create(self, item: dict[str, Any]) -> list[ClientEvent]:
         item = {**item, "id": read.optional(item, "id") or self.new_id("item")}
+        if item["id"] in self._previous:
+            raise StrictError(f"Item with item_id {item['id']!r} already exists")
         events: list[ClientEvent] = []
         if item.get("type") == "function_call_output":
             events = [ToolOutput(read.required(item, "call_id"), read.text(item, "output"))]
@@ -227,20 +236,20 @@ class OpenAIRealtimeServer(Answers):
             content_index=read.number(message, "content_index") or 0,
             audio_end_ms=int(cut),
         )
+        # What was not heard must not be read either.
+        self._set_transcript(item_id, None)
         return [TruncateRequested(item_id, cut)]
 
-    def _on_item_asked(self, kind: str, item_id: str) -> None:
-        if kind == "conversation.item.delete":
-            self._reply("conversation.item.deleted", item_id=item_id)
-            return
-        item = {
-            "id": item_id,
-            "type": "message",
-            "role": "user",
-            "status": "completed",
-            "content": [{"type": "input_audio", "transcript": None}],
-        }
-        self._reply("conversation.item.retrieved", item=item)
+    def _item(self, message: dict[str, Any]) -> dict[str, Any]:
+        item_id = read.required(message, "item_id")
+        if item_id not in self._items:
+            raise StrictError(f"Item with item_id {item_id!r} not found")
+        return self._items[item_id]
+
+    def _set_transcript(self, item_id: str, text: str | None) -> None:
+        if item := self._items.get(item_id):  # a client may have deleted it
+            content = [{**part, "transcript": text} for part in item["content"]]
+            self._items[item_id] = {**item, "content": content}
 
     def _refuse(
         self, code: str, text: str, param: str | None = None, event_id: object = None
@@ -319,8 +328,8 @@ class OpenAIRealtimeServer(Answers):
 
     def committed(self, item_id: str) -> list[Wire]:
         """Return the commit of the user's turn and the item that it became."""
-        name, previous = "input_audio_buffer.committed", self.last_item
-        out = self.messages(name, item_id=item_id, previous_item_id=previous)
+        name = "input_audio_buffer.committed"
+        out = self.messages(name, item_id=item_id, previous_item_id=self._last_item)
         item = {
             "id": item_id,
             "object": "realtime.item",
@@ -331,17 +340,29 @@ class OpenAIRealtimeServer(Answers):
         }
         return out + self.item_messages(item)
 
+    @property
+    def _last_item(self) -> str | None:
+        return next(reversed(self._previous), None)
+
     def item_messages(self, item: dict[str, Any]) -> list[Wire]:
         """Return the messages that tell a new, whole item of the conversation."""
-        previous, self.last_item = self.last_item, item["id"]
-        return [
-            wire
-            for name in ("conversation.item.added", "conversation.item.done")
-            for wire in self.messages(name, previous_item_id=previous, item=item)
-        ]
+        return self.item_added(item) + self.item_done(item)
+
+    def item_added(self, item: dict[str, Any]) -> list[Wire]:
+        """Return what tells a new item of the conversation."""
+        previous, item_id = self._last_item, item["id"]
+        self._items[item_id], self._previous[item_id] = item, previous
+        return self.messages("conversation.item.added", previous_item_id=previous, item=item)
+
+    def item_done(self, item: dict[str, Any]) -> list[Wire]:
+        """Return what tells an item as it has become."""
+        previous = self._previous[item["id"]]
+        self._items[item["id"]] = item
+        return self.messages("conversation.item.done", previous_item_id=previous, item=item)
 
     def transcript(self, item_id: str, text: str, seconds: float) -> list[Wire]:
         """Return the final transcript of a user item."""
+        self._set_transcript(item_id, text)
         return self.messages(
             "conversation.item.input_audio_transcription.completed",
             item_id=item_id,
@@ -356,8 +377,9 @@ class OpenAIRealtimeServer(Answers):
         return self.messages("response.output_audio.delta", delta=delta)
 
     def response(self) -> OpenAIResponseWriter:
-        """Return the writer of a new response."""
-        return OpenAIResponseWriter(self)
+        """Return the writer of a new response: of the one that the client asked for, if any."""
+        metadata, self._metadata = self._metadata, None
+        return OpenAIResponseWriter(self, metadata)
 
 
 _GRANTED = (("pcm_s16le", 24000), ("pcmu", 8000), ("pcma", 8000))

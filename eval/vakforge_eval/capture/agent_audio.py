@@ -13,7 +13,7 @@ import numpy as np
 from vakforge_eval.capture import strict_json
 from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.reader import Capture
-from vakforge_eval.signal.codecs import DECODABLE, CodecMissing, Decoder, make_decoder
+from vakforge_eval.signal.codecs import DECODABLE, UNPARTED, CodecMissing, Decoder, make_decoder
 from vakforge_eval.signal.gate import MIN_RATE_HZ
 from vakforge_eval.timeline.call import AgentAudio
 from vakforge_eval.timeline.events import AudioChunk
@@ -80,8 +80,11 @@ class _Decoder:
         data = self._payload(chunk, seq) if is_known else None
         pcm, is_corrupt = _NO_SAMPLES, True
         if data is not None:
-            key = (chunk.response_id, chunk.codec, rate)
-            stream = self._streams.setdefault(key, _Stream(make_decoder(chunk.codec)))
+            parted = None if chunk.codec in UNPARTED else chunk.response_id
+            key = (parted, chunk.codec, rate)
+            if key not in self._streams:
+                self._streams[key] = _Stream(make_decoder(chunk.codec))
+            stream = self._streams[key]
             n_corrupt = stream.decoder.n_corrupt
             pcm = stream.decoder.feed(data)
             is_corrupt = stream.decoder.n_corrupt > n_corrupt

@@ -11,8 +11,8 @@ from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.fields import Fields
 from vakforge_eval.capture.format import HEADER
 from vakforge_eval.capture.reader import Capture
-from vakforge_eval.capture.user_audio import sent_payload
-from vakforge_eval.signal.pcm import CODECS, PcmDecoder
+from vakforge_eval.capture.user_audio import SentAudio, sent_payload
+from vakforge_eval.signal.codecs import DECODABLE
 from vakforge_eval.signal.playout import Placed
 from vakforge_eval.timeline.call import CallTimeline
 from vakforge_eval.timeline.instant import NS_PER_S
@@ -84,15 +84,17 @@ def _put_user(
 ) -> None:
     form = Fields(capture.header.get("user_audio"), f"{HEADER}: user_audio")
     codec = form.text("codec")
-    if codec not in CODECS:
+    if codec not in DECODABLE:
         raise CaptureError(f"{HEADER}: user_audio: unknown codec")
-    decoder = PcmDecoder(codec)
+    sent = SentAudio(capture, timeline.stream, timeline.script.frame_samples)
     due_ns: int | None = None
-    for record in timeline.stream:
+    for k, record in enumerate(timeline.stream):
         spoken_ns = int(record["before"]) - timeline.frame_ns
         # Frames of one schedule join; the jitter of their sends is no gap in what was said.
         if due_ns is None or abs(spoken_ns - due_ns) > timeline.frame_ns // 2:
             due_ns = spoken_ns
         if begin_ns - timeline.frame_ns < due_ns < end_ns:
-            lane.put(due_ns, decoder.feed(sent_payload(capture, form, record)))
+            sent_payload(capture, form, record)  # what is damaged is refused, not left out
+            start = k * timeline.script.frame_samples
+            lane.put(due_ns, sent.samples(start, start + timeline.script.frame_samples))
         due_ns += timeline.frame_ns

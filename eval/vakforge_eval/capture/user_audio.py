@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from vakforge_eval.capture.errors import CaptureError
 from vakforge_eval.capture.fields import Fields
 from vakforge_eval.capture.format import HEADER
 from vakforge_eval.capture.reader import Capture
+from vakforge_eval.signal.codecs import STATEFUL, UNPARTED, CodecMissing, Decoder, make_decoder
 from vakforge_eval.signal.pcm import CODECS, PcmDecoder
 
 __all__ = ["SentAudio", "sent_payload"]
@@ -48,6 +50,8 @@ def sent_payload(capture: Capture, form: Fields, record: np.void) -> bytes:
 class SentAudio:
     """The samples of the user's stream; a frame is read when it is first asked for.
 
+    Where frames build on each other, all are then read, in their order.
+
     Parameters
     ----------
     frames
@@ -59,7 +63,12 @@ class SentAudio:
     def __init__(self, capture: Capture, frames: npt.NDArray[np.void], frame_samples: int) -> None:
         self._capture, self._frames, self._length = capture, frames, frame_samples
         self._form = Fields(capture.header.get("user_audio"), f"{HEADER}: user_audio")
-        self._frame = lru_cache(_KEPT_FRAMES)(self._decoded)
+        self._whole: list[Pcm] | None = None
+        codec = capture.header["user_audio"].get("codec")
+        is_stateful = isinstance(codec, str) and codec in STATEFUL
+        self._frame: Callable[[int], Pcm] = (
+            self._of_whole if is_stateful else lru_cache(_KEPT_FRAMES)(self._decoded)
+        )
 
     def samples(self, start: int, stop: int) -> Pcm:
         """Return samples ``[start, stop)``; zeros where none was sent or it cannot be read."""
@@ -95,3 +104,46 @@ class SentAudio:
         if codec not in CODECS:
             return np.zeros(0, np.int16)
         return PcmDecoder(codec).feed(data)[: self._length]
+
+    def _of_whole(self, frame: int) -> Pcm:
+        if self._whole is None:
+            try:
+                self._whole = self._all_decoded()
+            except CodecMissing:
+                self._whole = [np.zeros(0, np.int16)] * len(self._frames)
+        return self._whole[frame]
+
+    def _all_decoded(self) -> list[Pcm]:
+        """Return all frames, each of which builds on those before it, as they were put in.
+
+        What the coder looks ahead is cut away at the beginning, so that the last of it is never
+        known. A frame that does not hold what it should counts as unread, and all others keep
+        their place.
+        """
+        import soxr
+
+        from vakforge_eval.signal.opus import LOOK_AHEAD, OPUS_RATE_HZ
+
+        codec, rate_hz = self._form.text("codec"), self._form.integer("rate_hz")
+        decoder, n_frames = make_decoder(codec), len(self._frames)
+        resampler = soxr.ResampleStream(OPUS_RATE_HZ, rate_hz, 1, dtype="int16")
+        parts, unread, n_decoded = [np.zeros(0, np.int16)], set(), 0
+        for k in range(n_frames):
+            pcm = self._fed(decoder, k)
+            if k == 0 and codec not in UNPARTED:
+                pcm = pcm[LOOK_AHEAD:]  # no header told the decoder to
+            n_due = (k + 1) * self._length * OPUS_RATE_HZ // rate_hz - LOOK_AHEAD - n_decoded
+            if len(pcm) != n_due:
+                unread.add(k)
+                pcm = np.resize(np.append(pcm, np.zeros(n_due, np.int16)), n_due)
+            n_decoded += n_due
+            parts.append(resampler.resample_chunk(pcm, last=k == n_frames - 1))
+        whole = np.concatenate(parts)
+        frames = np.split(whole, range(self._length, n_frames * self._length, self._length))
+        return [f[: 0 if k in unread else self._length] for k, f in enumerate(frames)]
+
+    def _fed(self, decoder: Decoder, frame: int) -> Pcm:
+        try:
+            return decoder.feed(sent_payload(self._capture, self._form, self._frames[frame]))
+        except CaptureError:
+            return np.zeros(0, np.int16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from vakforge_eval.signal.pcm import CODECS, PcmDecoder
 
-__all__ = ["DECODABLE", "CodecMissing", "Decoder", "make_decoder"]
+__all__ = ["DECODABLE", "STATEFUL", "UNPARTED", "CodecMissing", "Decoder", "make_decoder"]
 
 Pcm = npt.NDArray[np.int16]
 
@@ -37,20 +36,23 @@ class Decoder(Protocol):
         ...
 
 
-def _opus() -> Decoder:
+def _opus(codec: str) -> Decoder:
     # Loads FFmpeg, which only those who need it should wait for.
     try:
-        from vakforge_eval.signal.opus import OpusDecoder
+        from vakforge_eval.signal.opus import OggOpusDecoder, OpusDecoder
     except ImportError as error:
         text = "Opus needs PyAV: pip install 'vakforge-probe[webrtc]'"
         raise CodecMissing(f"{text} ({error})") from None
 
-    return OpusDecoder()
+    return OggOpusDecoder() if codec in UNPARTED else OpusDecoder()
 
 
-_OTHERS: dict[str, Callable[[], Decoder]] = {"opus": _opus}
+UNPARTED = frozenset({"ogg_opus"})
+"""Codecs in which all audio of one side is one stream, whatever response it belongs to."""
+STATEFUL = frozenset({"opus"}) | UNPARTED
+"""Codecs in which each message builds on those before it, and which give 48 kHz."""
 
-DECODABLE = frozenset(CODECS) | frozenset(_OTHERS)
+DECODABLE = frozenset(CODECS) | STATEFUL
 
 
 def make_decoder(codec: str) -> Decoder:
@@ -63,5 +65,4 @@ def make_decoder(codec: str) -> Decoder:
     CodecMissing
         If its library is not installed.
     """
-    make = _OTHERS.get(codec)
-    return PcmDecoder(codec) if make is None else make()
+    return _opus(codec) if codec in STATEFUL else PcmDecoder(codec)

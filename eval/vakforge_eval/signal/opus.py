@@ -14,7 +14,16 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LOOK_AHEAD", "OPUS_RATE_HZ", "OpusDecoder", "OpusEncoder"]
+from vakforge_eval.ogg import OggReader, OggWriter, OpusHead, is_header
+
+__all__ = [
+    "LOOK_AHEAD",
+    "OPUS_RATE_HZ",
+    "OggOpusDecoder",
+    "OggOpusEncoder",
+    "OpusDecoder",
+    "OpusEncoder",
+]
 
 OPUS_RATE_HZ = 48_000
 """What a decoder gives, whatever an encoder took."""
@@ -22,6 +31,8 @@ LOOK_AHEAD = 312
 """Samples at 48 kHz by which libopus delays what it codes, in its mode for speech."""
 
 _MAX_PACKET_SAMPLES = OPUS_RATE_HZ * 120 // 1000
+_MAX_FEED_SAMPLES = OPUS_RATE_HZ * 300
+"""What one message may hold: a packet of one byte stands for 120 ms."""
 _LIBRARY = "libopus"
 
 Pcm = npt.NDArray[np.int16]
@@ -103,3 +114,70 @@ class OpusDecoder:
         parts = [np.asarray(frame.to_ndarray(), np.int16).reshape(-1) for frame in frames]
         pcm = np.concatenate(parts) if parts else np.zeros(0, np.int16)
         return pcm[:_MAX_PACKET_SAMPLES]
+
+
+class OggOpusEncoder:
+    """Codes mono speech to one Ogg stream, a page a frame; the first also holds the headers.
+
+    See `OpusEncoder` for the parameters.
+    """
+
+    def __init__(self, rate_hz: int, frame_ms: int = 20, bit_rate: int = 32_000) -> None:
+        self._encoder = OpusEncoder(rate_hz, frame_ms, bit_rate)
+        self._writer = OggWriter(OpusHead(LOOK_AHEAD, rate_hz))
+        self._n_samples = OPUS_RATE_HZ * frame_ms // 1000
+        self._headers = self._writer.headers()
+
+    def encode(self, pcm: Pcm) -> bytes:
+        """Return the next bytes of the stream: those of one frame of samples.
+
+        Raises
+        ------
+        ValueError
+            If there are more or fewer samples than in a frame.
+        """
+        page = self._writer.page(self._encoder.encode(pcm), self._n_samples)
+        headers, self._headers = self._headers, b""
+        return headers + page
+
+
+class OggOpusDecoder:
+    """Decodes one Ogg stream, to mono at `OPUS_RATE_HZ`; what its head says to skip is left out."""
+
+    def __init__(self) -> None:
+        self._reader, self._decoder = OggReader(), OpusDecoder()
+        self._n_corrupt = 0
+        self._skip = 0
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait for the rest of their page."""
+        return self._reader.pending
+
+    @property
+    def n_corrupt(self) -> int:
+        """Pages and packets so far that were missing, damaged, or not Opus."""
+        return self._n_corrupt + self._reader.n_corrupt + self._decoder.n_corrupt
+
+    def feed(self, data: bytes) -> Pcm:
+        """Return the samples of the packets that `data` completes, ``(n_samples,)``."""
+        parts, room = [np.zeros(0, np.int16)], _MAX_FEED_SAMPLES
+        for packet, _ in self._reader.feed(data):
+            if is_header(packet):
+                self._begin(packet)
+                continue
+            if room <= 0:
+                self._n_corrupt += 1
+                break
+            pcm = self._decoder.feed(packet)
+            room -= len(pcm)
+            parts.append(pcm[self._skip :])
+            self._skip -= min(self._skip, len(pcm))
+        return np.concatenate(parts)
+
+    def _begin(self, packet: bytes) -> None:
+        head = OpusHead.of(packet)
+        if head is not None:
+            self._skip = head.pre_skip
+            self._n_corrupt += self._decoder.n_corrupt
+            self._decoder = OpusDecoder()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,9 +36,11 @@ KNOBS: dict[str, Any] = {"pacing": "burst", "reply_delay": 0.3, "greeting_delay"
 
 
 @asynccontextmanager
-async def agent(tls: ssl.SSLContext | None = None, **knobs: Any) -> AsyncIterator[AgentServer]:
+async def agent(
+    tls: ssl.SSLContext | None = None, truth: Path | None = None, **knobs: Any
+) -> AsyncIterator[AgentServer]:
     behaviour = Behaviour(**{**KNOBS, **knobs})
-    async with await serve(behaviour, "127.0.0.1", 0, None, CLIPS, ssl=tls) as server:
+    async with await serve(behaviour, "127.0.0.1", 0, truth, CLIPS, ssl=tls) as server:
         yield server
 
 
@@ -200,6 +204,60 @@ def test_openai_live() -> None:
     kinds, _ = asyncio.run(main())
     assert kinds[0] == "session.started"
     assert {"session.output_audio.delta", "session.output_transcript.delta"} <= set(kinds)
+
+
+def test_openai_agents(tmp_path: Path) -> None:
+    """Its history is made of the items that we tell, and of those that it asks for again."""
+    pytest.importorskip("agents")
+    from agents.realtime import RealtimeAgent, RealtimeRunner
+
+    truth = tmp_path / "truth.jsonl"
+
+    async def main() -> tuple[list[dict[str, Any]], dict[str, int], list[Any]]:
+        raw: list[dict[str, Any]] = []
+        n_bytes: dict[str, int] = {}
+        history: list[Any] = []
+        async with agent(truth=truth) as server:
+            runner = RealtimeRunner(RealtimeAgent(name="front desk", instructions="Be brief."))
+            url = f"ws://{server.host}:{server.port}/v1/realtime?model=gpt-realtime"
+            session = await runner.run(model_config={"url": url, "api_key": "sk-test"})
+            n_turns = 0
+            async with session, asyncio.timeout(20):
+                async for event in session:
+                    assert event.type != "error", event
+                    if event.type == "raw_model_event":
+                        assert event.data.type not in ("error", "exception"), event.data
+                        if event.data.type == "raw_server_event":
+                            raw.append(event.data.data)
+                    elif event.type == "audio":
+                        so_far = n_bytes.get(event.item_id, 0)
+                        n_bytes[event.item_id] = so_far + len(event.audio.data)
+                    elif event.type == "history_updated":
+                        history = event.history
+                    elif event.type == "agent_end":
+                        n_turns += 1
+                        if n_turns == 2:
+                            break
+                        for frame in sentence(24000):
+                            await session.send_audio(frame)
+        return raw, n_bytes, history
+
+    raw, n_bytes, history = asyncio.run(main())
+    log = [json.loads(line) for line in truth.read_text().splitlines()]
+    sent: dict[str, int] = {}
+    for note in log:
+        if note["type"] == "sent" and note["kind"] == "audio":
+            sent[note["response"]] = sent.get(note["response"], 0) + note["n"] * 2
+    assert list(n_bytes.values()) == list(sent.values())
+    assert [item.role for item in history] == ["assistant", "user", "assistant"]
+    assert all(item.content[0].transcript for item in history)
+    # The second update states tracing alone, and must not undo the first.
+    configured, traced = (m["session"] for m in raw if m["type"] == "session.updated")
+    assert "tracing" not in configured
+    assert traced == {**configured, "tracing": "auto"}
+    assert traced["instructions"] == "Be brief."
+    (cut,) = (note for note in log if note["type"] == "truncated")
+    assert cut["item"] == next(iter(n_bytes))
 
 
 def test_google_genai(make_certificate: Callable[..., Any]) -> None:

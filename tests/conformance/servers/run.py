@@ -84,7 +84,7 @@ SERVERS = (
     Server(
         "pipecat-ai 1.14.0",
         "pipecat-ai[websocket,silero,openai,runner]==1.14.0",
-        "pipecat_bot.py",
+        "pipecat_server.py",
         {"twilio": "/ws", "pipecat": "/ws-client"},
     ),
 )

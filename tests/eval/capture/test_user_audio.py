@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from vakforge_eval.capture.build import build_timeline
@@ -88,3 +89,67 @@ def test_a_message_that_changed_since_is_a_gap(book: Book, tmp_path: Path) -> No
     assert read(timeline, 0, 5 * FRAME)[1] == [(FRAME, 2 * FRAME)]
     assert read(timeline, FRAME + 10, FRAME + 20)[1] == [(FRAME + 10, FRAME + 20)]
     assert read(timeline, 0, FRAME)[1] == []
+
+
+def spoken() -> npt.NDArray[np.int16]:
+    """Return 2 s of noise that begins and ends hard, in whole frames at 24 kHz."""
+    pcm = np.zeros(48_000, np.float64)
+    noise = np.random.default_rng(3).standard_normal(28_000)
+    # Speech is louder in the low, and so is this.
+    pcm[10_001:38_001] = 3000 * np.convolve(noise, np.hanning(24), "same") / 3
+    return pcm.astype(np.int16)
+
+
+def sent_opus(
+    tmp_path: Path, codec: str, pcm: npt.NDArray[np.int16], changed: dict[int, bytes]
+) -> CallTimeline:
+    pytest.importorskip("av")
+    from vakforge_eval.signal.opus import OggOpusEncoder, OpusEncoder
+
+    encoder = (OggOpusEncoder if codec == "ogg_opus" else OpusEncoder)(24_000, bit_rate=96_000)
+    header = header_of()
+    header["user_audio"] = {"codec": codec, "rate_hz": 24_000, "frame_samples": 480,
+                            "transfer": "binary", "locator": "1"}  # fmt: skip
+    book = Book(header=header)
+    book.script = book.script.model_copy(update={"rate_hz": 24_000, "frame_samples": 480})
+    for k, frame in enumerate(pcm.reshape(-1, 480)):
+        payload = changed.get(k, b"\1" + encoder.encode(frame))
+        book.message(Direction.USER, payload, before=20 * k * MS, kind=Kind.AUDIO)
+    return build_timeline(Capture.open(book.write(tmp_path / "call")))
+
+
+def lag(a: npt.NDArray[np.int16], b: npt.NDArray[np.int16]) -> int:
+    product = np.correlate(a.astype(np.float64), b[50:-50].astype(np.float64), "valid")
+    return int(np.argmax(product)) - 50
+
+
+@pytest.mark.parametrize("codec", ["opus", "ogg_opus"])
+def test_frames_that_build_on_each_other_hold_the_samples_that_were_put_in(
+    tmp_path: Path, codec: str
+) -> None:
+    pcm = spoken()
+    timeline = sent_opus(tmp_path, codec, pcm, {})
+    assert timeline.sent_pcm is not None
+    assert timeline.sent_gaps is not None
+    # Asked for from the middle first: the order of asking is nothing to the decoder.
+    for a, b in ((20_000, 30_000), (8_000, 40_000)):
+        heard = timeline.sent_pcm(a, b)
+        # The codec's high-pass turns the phase of what is low.
+        assert abs(lag(heard, pcm[a:b])) <= 1
+    look_ahead = 312 // 2
+    assert timeline.sent_gaps(0, 48_000) == [(48_000 - look_ahead, 48_000)]
+    assert len(timeline.sent_pcm(0, 50_000)) == 50_000
+
+
+@pytest.mark.parametrize("codec", ["opus", "ogg_opus"])
+@pytest.mark.parametrize("damaged", [b"", b"\1", b"\1OggS", b"\1" + b"\xff" * 40])
+def test_after_a_damaged_frame_all_others_keep_their_place(
+    tmp_path: Path, codec: str, damaged: bytes
+) -> None:
+    pcm = spoken()
+    timeline = sent_opus(tmp_path, codec, pcm, {30: damaged})
+    assert timeline.sent_pcm is not None
+    assert timeline.sent_gaps is not None
+    assert timeline.sent_gaps(0, 40_000) == [(30 * 480, 31 * 480)]
+    heard = timeline.sent_pcm(20_000, 30_000)
+    assert abs(lag(heard, pcm[20_000:30_000])) <= 1

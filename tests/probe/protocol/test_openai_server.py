@@ -105,7 +105,9 @@ def test_every_message_is_one_that_the_official_sdk_reads() -> None:
     server.receive(json.dumps({"type": "conversation.item.create", "item": item}))
     server.receive(json.dumps({"type": "input_audio_buffer.clear"}))
     server.receive(json.dumps({"type": "session.update", "session": {"type": "realtime"}}))
-    server.receive(json.dumps({"type": "conversation.item.retrieve", "item_id": "x"}))
+    server.committed("h")
+    server.receive(json.dumps({"type": "conversation.item.retrieve", "item_id": "h"}))
+    server.receive(json.dumps({"type": "conversation.item.delete", "item_id": "h"}))
     server.receive("garbage")
     messages = [
         *server.created(),
@@ -158,6 +160,9 @@ def test_what_a_client_sends_is_understood(message: dict[str, Any], event: objec
         '{"type":"session.update","session":{"audio":{"input":{"format":{"type":"audio/pcm","rate":16000}}}}}',
         '{"type":"conversation.item.create","item":{"type":"function_call_output"}}',
         '{"type":"conversation.item.truncate","item_id":"x","audio_end_ms":5}',
+        '{"type":"conversation.item.retrieve","item_id":"x"}',
+        '{"type":"conversation.item.delete","item_id":"x"}',
+        '{"type":"conversation.item.retrieve"}',
         '{"type":"session.update","session":{"tools":[1]}}',
     ],
 )
@@ -167,6 +172,74 @@ def test_wrong_message_is_answered_by_an_error_and_nothing_happens(data: str) ->
     (error,) = [json.loads(m) for m in server.take_replies()]
     assert error["type"] == "error"
     assert error["error"]["message"]
+
+
+def told_last(messages: list[Wire]) -> dict[str, dict[str, Any]]:
+    parsed = [json.loads(m) for m in messages]
+    return {m["item"]["id"]: m["item"] for m in parsed if m["type"].startswith("conversation.")}
+
+
+def test_item_is_retrieved_as_it_was_last_told() -> None:
+    server = OpenAIRealtimeServer()
+    made = {"id": "mine", "type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": "x"}]}  # fmt: skip
+    server.receive(json.dumps({"type": "conversation.item.create", "item": made}))
+    writer = server.response()
+    told = told_last([
+        *server.take_replies(), *server.committed("i"), *whole_response(server),
+        *writer.begin(), *writer.begin_message(),
+    ])  # fmt: skip
+    shapes = {(item["type"], item.get("role"), item["status"]) for item in told.values()}
+    assert len(shapes) == 4
+    for item_id, item in told.items():
+        (answer,) = replies(server, type="conversation.item.retrieve", item_id=item_id)
+        assert answer["type"] == "conversation.item.retrieved"
+        assert answer["item"] == item
+
+
+def test_item_follows_the_same_one_whenever_it_is_told() -> None:
+    server = OpenAIRealtimeServer()
+    messages = [json.loads(m) for m in server.committed("i") + whole_response(server)]
+    told = [(m["item"]["id"], m["previous_item_id"])
+            for m in messages if m["type"].startswith("conversation.")]  # fmt: skip
+    ids = list(dict(told))
+    assert dict(told) == dict(zip(ids, [None, *ids], strict=False))
+    assert len(set(told)) == len(ids)
+
+
+def test_retrieved_item_has_the_transcript_that_came_and_not_what_was_cut() -> None:
+    server = OpenAIRealtimeServer()
+    server.committed("i")
+    server.transcript("i", "said", 1.0)
+    whole_response(server, bytes(48000))
+    (spoken,) = server.item_ms
+    for item_id, text in (("i", "said"), (spoken, "hello")):
+        (answer,) = replies(server, type="conversation.item.retrieve", item_id=item_id)
+        assert answer["item"]["content"][0]["transcript"] == text
+    replies(server, type="conversation.item.truncate", item_id=spoken, audio_end_ms=500)
+    (answer,) = replies(server, type="conversation.item.retrieve", item_id=spoken)
+    assert answer["item"]["content"][0]["transcript"] is None
+
+
+@pytest.mark.parametrize("kind", ["retrieve", "delete"])
+def test_deleted_item_is_gone(kind: str) -> None:
+    server = OpenAIRealtimeServer()
+    server.committed("i")
+    (answer,) = replies(server, type="conversation.item.delete", item_id="i")
+    assert answer["type"] == "conversation.item.deleted"
+    server.transcript("i", "late", 1.0)
+    (answer,) = replies(server, type=f"conversation.item.{kind}", item_id="i")
+    assert answer["type"] == "error"
+
+
+def test_response_that_was_asked_for_carries_its_metadata_and_no_other_does() -> None:
+    server = OpenAIRealtimeServer()
+    metadata = {"client_event_id": "e1"}
+    server.receive(json.dumps({"type": "response.create", "response": {"metadata": metadata}}))
+    for expected in (metadata, None):
+        responses = [json.loads(m)["response"] for m in whole_response(server)
+                     if json.loads(m)["type"] in ("response.created", "response.done")]  # fmt: skip
+        assert [r["metadata"] for r in responses] == [expected, expected]
 
 
 def test_partial_session_updates_keep_what_was_set_before() -> None:

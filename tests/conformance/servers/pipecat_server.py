@@ -1,8 +1,8 @@
 """A bot of Pipecat's own parts: transport, voice activity, turns, serializers; its models are fake.
 
 Run by the Python that has ``pipecat-ai[websocket,silero,openai,runner]``:
-``python pipecat_bot.py PORT MODELS_URL``. A client of ``/ws`` is a telephone network (Twilio), one
-of ``/ws-client`` speaks protobuf frames.
+``python pipecat_server.py PORT MODELS_URL``. A client of ``/ws`` is a telephone network (Twilio),
+one of ``/ws-client`` speaks protobuf frames.
 """
 
 from __future__ import annotations
