@@ -138,7 +138,7 @@ class Call:
         self._cpu0, self._wall0 = time.process_time(), self._now()
         # Before the writer: what it refuses must leave nothing on the disk.
         self._shell = WebSocketShell(
-            self._codec.dial_url(plan.target.url, plan.target.model),
+            self._codec.dial_url(plan.target.url, _session_of(plan)),
             headers={**self._codec.headers, **plan.target.headers},
             subprotocols=self._codec.subprotocols,
             ca_file=plan.target.ca,
@@ -249,16 +249,7 @@ class Call:
         if self._over.done():
             return False
         begun = self._now()
-        script = self.plan.compiled.script
-        self._conversation.perform(
-            StartSession(
-                SessionConfig(
-                    model=self.plan.target.model,
-                    instructions=script.system_prompt,
-                    tools=tuple(script.tools),
-                )
-            )
-        )
+        self._conversation.perform(StartSession(_session_of(self.plan)))
         if self._codec.is_ready_at_once:
             ready = Ready(at=Instant.exact(self._now()))
             self._writer.event(event_to_json(ready, None))
@@ -496,6 +487,15 @@ class Call:
         )
         words = f": {self._masked(reason)}" if reason else ""
         self._fail(TargetClosed(f"connection closed, code {code}{words}", phase=self._phase))
+
+
+def _session_of(plan: CallPlan) -> SessionConfig:
+    script = plan.compiled.script
+    return SessionConfig(
+        model=plan.target.model,
+        instructions=script.system_prompt,
+        tools=tuple(script.tools),
+    )
 
 
 def _as_bytes(message: Wire) -> tuple[bytes, Flags]:

@@ -48,13 +48,17 @@ PROTOCOLS = (
     "openai-realtime/beta",
     "openai-realtime/pcmu",
     "gemini-live",
+    "moshi",
     "pipecat",
     *shipped_profiles(),
 )
 # Messages of 5 ms: what was sent when a stream without an order to drop it falls silent plays on.
 KNOBS: dict[str, object] = {"reply_delay": 0.6, "stop_delay": 0.2, "say": "long_1",
                             "reply_length": 4.0, "chunk": "5ms"}  # fmt: skip
+OPUS = ("moshi",)
+"""Those whose coder looks ahead, by 2.5 ms in such short frames, which is heard."""
 AGREE_MS = 5.0
+AGREE_OPUS_MS = 10.0
 CONCURRENCY = 3
 """Messages of 5 ms are four times as many as usual."""
 
@@ -77,7 +81,9 @@ def document(bench: Bench, truth: Path) -> dict[str, Any]:
     used = [row for row in rows if row.counts and row.truth is not None]
     covered = summarize(rows).covered
     bars = [Bar("truth inside the interval", "all", covered.value, covered.value == 1.0)]
-    bars += [_agreement(used, metric) for metric in METRICS]
+    plain = [name for name in PROTOCOLS if name not in OPUS]
+    bars += [_agreement(used, metric, plain, AGREE_MS) for metric in METRICS]
+    bars += [_agreement(used, metric, PROTOCOLS, AGREE_OPUS_MS) for metric in METRICS]
     silent = [name for name in PROTOCOLS if not any(row.condition == name for row in used)]
     bars.append(Bar("protocols without a value", "0", float(len(silent)), not silent))
     return {
@@ -96,13 +102,13 @@ def _values(rows: Sequence[Row], metric: str, protocol: str) -> list[float]:
     return [row.measured.value for row in mine if isinstance(row.measured, Measured)]
 
 
-def _agreement(rows: Sequence[Row], metric: str) -> Bar:
-    """Return the bar that the medians of all protocols lie close together."""
-    found = [values for name in PROTOCOLS if (values := _values(rows, metric, name))]
+def _agreement(rows: Sequence[Row], metric: str, protocols: Sequence[str], limit_ms: float) -> Bar:
+    """Return the bar that the medians of `protocols` lie close together."""
+    found = [values for name in protocols if (values := _values(rows, metric, name))]
     medians = [statistics.median(values) for values in found]
     spread = (max(medians) - min(medians)) * 1000 if medians else None
     name = f"{metric}: medians of {len(medians)} protocols apart (ms)"
-    return Bar(name, f"<= {AGREE_MS:g}", spread, spread is not None and spread <= AGREE_MS)
+    return Bar(name, f"<= {limit_ms:g}", spread, spread is not None and spread <= limit_ms)
 
 
 def _of_protocol(name: str, rows: Sequence[Row]) -> dict[str, Any]:

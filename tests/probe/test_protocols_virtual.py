@@ -14,7 +14,9 @@ from vakforge_probe.protocol.declared import shipped_profiles
 pytestmark = pytest.mark.no_cover
 
 PROTOCOLS = ("openai-realtime", "openai-realtime/beta", "openai-realtime/pcmu",
-             "gemini-live", "pipecat", *sorted(shipped_profiles()))  # fmt: skip
+             "gemini-live", "moshi", "pipecat", *sorted(shipped_profiles()))  # fmt: skip
+LATER = {"moshi": 0.0025}
+"""By so much a coder of such short frames looks ahead (s): it is part of the way, and heard."""
 KNOBS: dict[str, object] = {
     "greeting": False,
     "reply_delay": 0.6,
@@ -64,7 +66,11 @@ def test_each_protocol_gives_what_was_programmed(
 @pytest.mark.parametrize(("metric", "programmed"), [("ttfa_heard", 0.6), ("stop_heard", 0.2)])
 def test_protocols_agree_within_5_ms(rows: list[Row], metric: str, programmed: float) -> None:
     found = [row for row in rows if row.metric == metric and row.turn == (metric == "stop_heard")]
-    values = [row.measured.value for row in found if isinstance(row.measured, Measured)]
+    values = [
+        row.measured.value - LATER.get(row.condition, 0.0)
+        for row in found
+        if isinstance(row.measured, Measured)
+    ]
     assert len(values) == len(PROTOCOLS)
     assert max(values) - min(values) <= 0.005, sorted(values)
     assert min(values) >= programmed - 0.001

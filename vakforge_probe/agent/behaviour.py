@@ -98,7 +98,8 @@ class Behaviour(BaseModel):
     pacing: Annotated[str, Field(pattern=r"^(paced|burst|x[0-9]+(\.[0-9]+)?)$")] = "paced"
     """`paced` sends a chunk when it begins to sound, ``x10`` ten times as fast, `burst` at once."""
     chunk: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}(ms|b)?$")] = "20ms"
-    """Size of an audio message: ``20ms``, ``480`` samples, or ``961b`` bytes (odd is allowed)."""
+    """Size of an audio message: ``20ms``, ``480`` samples, or ``961b`` bytes (odd is allowed).
+    In Opus a message is a frame of 5, 10, 20, 40 or 60 ms, the longest that is not longer."""
     stall: Seconds = 0.0
     """Stop sending for so long in each reply, then send all that is due at once."""
     stall_at: Seconds = 1.0

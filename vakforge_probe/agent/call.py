@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from vakforge_eval.timeline.instant import NS_PER_S, Instant
-from vakforge_probe.agent import g711
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.clipbook import ClipBook
-from vakforge_probe.agent.clips import ClipStore, Pcm
+from vakforge_probe.agent.clips import ClipStore
+from vakforge_probe.agent.decoding import decode_of
 from vakforge_probe.agent.dialogue import Dialogue
 from vakforge_probe.agent.ears import Ears, Utterance
 from vakforge_probe.agent.faults import FAULTS
@@ -20,7 +18,6 @@ from vakforge_probe.agent.floor import Floor, Parts
 from vakforge_probe.agent.outbox import Outbox
 from vakforge_probe.agent.speaker import make_speaker
 from vakforge_probe.agent.truth import Ledger
-from vakforge_probe.agent.voice import WIDTHS
 from vakforge_probe.net.alarm import Alarm
 from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
@@ -87,6 +84,7 @@ class _Stage:
         server.is_format_fixed = True
         rate = server.output_format[1]
         codec, heard_hz = server.input_format
+        self.decode = decode_of(codec)
         self.ears = Ears(behaviour, world.callers.index(codec, heard_hz), heard_hz)
         self.ledger = Ledger(
             self.ears.tape,
@@ -147,7 +145,6 @@ class AgentCall:
         self._stage: _Stage | None = None
         self._has_greeted = False
         self._is_closed = False
-        self._odd = b""
 
     def start(self) -> None:
         """Speak first, as this protocol's servers do."""
@@ -213,25 +210,13 @@ class AgentCall:
     def _on_audio(self, data: bytes, arrival: Instant) -> None:
         stage = self._settled()
         if stage.ears.tape.started is None:
-            self._note({"type": "stream_started", "lo": arrival.lo, "hi": arrival.hi})
+            self._note({"type": "stream_started", "lo": arrival.lo, "hi": arrival.hi,
+                        "rate_hz": stage.ears.tape.rate_hz})  # fmt: skip
             self._plan_faults(arrival.at)
-        for heard in stage.ears.feed(self._decoded(data), arrival):
+        for heard in stage.ears.feed(stage.decode(data), arrival):
             self._note({"type": heard.kind, "sample": heard.position})
             stage.floor.hear(heard)
         self._log_utterances(stage)
-
-    def _decoded(self, data: bytes) -> Pcm:
-        codec = self._server.input_format[0]
-        if codec in g711.CODECS:
-            return g711.hear(data, codec)
-        data = self._odd + data
-        whole = len(data) - len(data) % WIDTHS[codec]
-        self._odd = data[whole:]
-        if codec == "float32le":
-            floats = np.nan_to_num(np.frombuffer(data[:whole], dtype="<f4"))
-            pcm: Pcm = np.clip(np.rint(floats * 32768.0), -32768, 32767).astype(np.int16)
-            return pcm
-        return np.frombuffer(data[:whole], dtype="<i2").astype(np.int16)
 
     def _log_utterances(self, stage: _Stage, *, is_end: bool = False) -> None:
         utterances = stage.ears.utterances

@@ -16,7 +16,15 @@ OPUS = frozenset({"opus", "ogg_opus"})
 
 
 class Index(Protocol):
-    """Known clips in one form."""
+    """Known clips in one form.
+
+    Attributes
+    ----------
+    behind
+        By how many samples what is heard in this form is behind what was sent; see `Tape`.
+    """
+
+    behind: int
 
     def matcher(self, tape: Tape) -> Matcher:
         """Return what finds the clips on `tape`."""

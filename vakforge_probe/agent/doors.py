@@ -9,6 +9,7 @@ from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.protocol.declared import Profile, shipped_profiles
 from vakforge_probe.protocol.declared_server import DeclaredServer
 from vakforge_probe.protocol.gemini_server import GeminiLiveServer
+from vakforge_probe.protocol.moshi_server import MoshiServer
 from vakforge_probe.protocol.openai_names import BETA_HEADER
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer, ServerOptions
 from vakforge_probe.protocol.pipecat_server import PipecatServer
@@ -29,7 +30,7 @@ class Knock:
 Door = Callable[[Behaviour, Knock], ServerCodec]
 
 _FOREIGN = frozenset({"model", "intent", "call_id", "deployment", "api-version", "api_key",
-                      "key", "access_token", "alt"})  # fmt: skip
+                      "key", "access_token", "alt", "text_prompt", "voice_prompt"})  # fmt: skip
 
 
 def _openai_realtime(behaviour: Behaviour, knock: Knock) -> ServerCodec:
@@ -59,10 +60,15 @@ def _pipecat(behaviour: Behaviour, knock: Knock) -> ServerCodec:
     return PipecatServer(tag=knock.tag)
 
 
+def _moshi(behaviour: Behaviour, knock: Knock) -> ServerCodec:
+    return MoshiServer(tag=knock.tag)
+
+
 _GEMINI = "/ws/google.ai.generativelanguage.{}.GenerativeService.BidiGenerateContent"
 _PATHS = {
     "openai-realtime": "/v1/realtime",
     "gemini-live": _GEMINI.format("v1beta"),
+    "moshi": "/api/chat",
     "pipecat": "/ws-client",
 }
 """Where a protocol that is not declared is at home."""
@@ -70,6 +76,7 @@ _PATHS = {
 DOORS: dict[str, Door] = {
     "/": _openai_realtime,
     "/v1/realtime": _openai_realtime,
+    "/api/chat": _moshi,
     "/ws-client": _pipecat,
     **{_GEMINI.format(version): _gemini_live for version in ("v1", "v1beta", "v1alpha")},
     **{profile.path: _declared(profile) for profile in shipped_profiles().values()},

@@ -63,11 +63,6 @@ class Heard:
 class Ears:
     """Endpointing of one caller's stream at `rate_hz`.
 
-    Parameters
-    ----------
-    behind
-        See `Tape`.
-
     Attributes
     ----------
     tape
@@ -76,8 +71,8 @@ class Ears:
         Everything heard so far, in order, for the truth log.
     """
 
-    def __init__(self, behaviour: Behaviour, index: Index, rate_hz: int, behind: int = 0) -> None:
-        self.tape = Tape(rate_hz, behind)
+    def __init__(self, behaviour: Behaviour, index: Index, rate_hz: int) -> None:
+        self.tape = Tape(rate_hz, index.behind)
         self.utterances: list[Utterance] = []
         self._behaviour = behaviour
         self._matcher = index.matcher(self.tape)

@@ -78,6 +78,8 @@ class _Fit:
 class LossyIndex:
     """Clips, at `opus.DECODED_HZ`, by what the codec makes of their beginnings."""
 
+    behind = opus.LOOK_AHEAD
+
     def __init__(self, clips: Iterable[Clip]) -> None:
         self.slack = opus.DECODED_HZ * SLACK_MS // 1000
         self.keys = [opus.DECODED_HZ * ms // 1000 for ms in KEYS_MS]

@@ -3,7 +3,8 @@
 Definitions are those of the metrics of the same names:
 
 ``ttft``            first text message of the reply
-``ttfa``            first audio message that carries the reply's response id
+``ttfa``            first audio message that carries the reply's response id; on a stream that does
+                    not pause ``ttfa_audible``
 ``ttfa_audible``    first sample heard of it: sending of the message that holds it + its place there
 ``ttfa_heard``      the same sample, as a first-in-first-out player sounds it
 ``ttfs``            start of the first stretch of speech >= 400 ms as heard, gaps < 350 ms joined
@@ -134,10 +135,12 @@ class Account:
         sent = self.sent(tags)
         speech = next((s for s in reply if s.end - s.start >= SPEECH_NS), None)
         last = max(reply, key=lambda s: s.end, default=None)
+        audible = self._arrival(reply[0], pick) if reply else None
+        first = Mark(pick(sent[0].at), sent[0].late_ns) if sent else None
         return {
             "ttft": self._first_text(tags, pick),
-            "ttfa": Mark(pick(sent[0].at), sent[0].late_ns) if sent else None,
-            "ttfa_audible": self._arrival(reply[0], pick) if reply else None,
+            "ttfa": audible if self.is_live else first,
+            "ttfa_audible": audible,
             "ttfa_heard": Mark(reply[0].start, reply[0].first.late_ns) if reply else None,
             "ttfs": None if speech is None else Mark(speech.start, speech.first.late_ns),
             "total_response": None if last is None else Mark(last.end, last.last.late_ns),

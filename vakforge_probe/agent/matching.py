@@ -27,6 +27,8 @@ QUIETS_PER_S = 100
 class ClipIndex:
     """Clips by their first samples, from the first that is not zero; all at `rate_hz`."""
 
+    behind = 0
+
     def __init__(self, clips: Iterable[Clip], rate_hz: int = RATE_HZ) -> None:
         self._by_key: dict[bytes, list[tuple[Clip, int]]] = {}
         self.key = rate_hz // KEYS_PER_S

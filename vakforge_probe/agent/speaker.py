@@ -15,12 +15,13 @@ import numpy as np
 from vakforge_eval.timeline.instant import NS_PER_MS, NS_PER_S, Instant
 from vakforge_probe.agent.behaviour import Behaviour
 from vakforge_probe.agent.clips import RATE_HZ, Pcm
+from vakforge_probe.agent.encoding import Behind, make_encoder
 from vakforge_probe.agent.marks import Ending
 from vakforge_probe.agent.outbox import Letter, Outbox, Posted
 from vakforge_probe.agent.player import AudioSent
 from vakforge_probe.agent.tape import Tape
 from vakforge_probe.agent.truth import Ledger
-from vakforge_probe.agent.voice import Encoder, Noise, Speech
+from vakforge_probe.agent.voice import Noise, Speech
 from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.server import ResponseWriter, ServerCodec
 
@@ -84,7 +85,10 @@ class Speaker(ABC):
     ) -> None:
         self._behaviour, self._server, self._outbox = behaviour, server, outbox
         self._ledger, self._now_ns = ledger, now_ns
-        self._encoder = Encoder(*server.output_format)
+        self._encoder = make_encoder(*server.output_format)
+        size = behaviour.chunk_bytes(self._encoder.rate_hz, self._encoder.width)
+        self._size = self._encoder.chunk(size)
+        self._behind = Behind(self._encoder.behind)
         self._noise = Noise(behaviour.noise_dbfs, behaviour.seed)
         self._echo = Echo(behaviour, tape)
         self._lead = round(behaviour.text_lead_ms * NS_PER_MS)
@@ -180,7 +184,8 @@ class Speaker(ABC):
             if reply is not None:
                 reply.is_audible = True
             tag = None if reply is None else reply.tag
-            self._ledger.audio(AudioSent(p.at, tag, first, n, p.late_ns))
+            for part in self._behind.parts(AudioSent(p.at, tag, first, n, p.late_ns)):
+                self._ledger.audio(part)
 
         return posted
 
@@ -204,20 +209,21 @@ class BurstSpeaker(Speaker):
         self, reply: Reply, speech: Speech, audio_at: int, then: Callable[[], None]
     ) -> None:
         knobs, width = self._behaviour, self._encoder.width
-        size = knobs.chunk_bytes(self._encoder.rate_hz, width)
-        total = self._encoder.n_out(len(speech.pcm)) * width - reply.loses_byte
-        whole = None if knobs.echo_db is not None else self._coded(speech.pcm, audio_at)
+        pcm = self._encoder.closed(speech.pcm)
+        total = self._encoder.n_out(len(pcm)) * width - reply.loses_byte
+        is_coded_late = self._encoder.is_stateful or knobs.echo_db is not None
+        whole = None if is_coded_late else self._coded(pcm, audio_at)
         stall_from = knobs.stall_at * self._encoder.rate_hz * width if knobs.stall else math.inf
         at = audio_at
-        for lo in range(0, total, size):
-            hi = min(lo + size, total)
+        for lo in range(0, total, self._size):
+            hi = min(lo + self._size, total)
             first, n = lo // width, hi // width - lo // width
             at = audio_at + round(self._seconds_ns(lo / width) / knobs.speed)
             is_stall = lo >= stall_from
             if is_stall:
                 stall_from = math.inf
             letter = Letter(
-                self._writer(reply, whole, speech.pcm, lo, hi, at),
+                self._writer(reply, whole, pcm, lo, hi, at),
                 reply.tag,
                 self._posted_audio(reply, first, n),
                 round(knobs.stall * NS_PER_S) if is_stall else 0,
@@ -249,8 +255,7 @@ class StreamSpeaker(Speaker):
 
     def __init__(self, behaviour: Behaviour, *parts: Any) -> None:
         super().__init__(behaviour, *parts)
-        size = behaviour.chunk_bytes(self._encoder.rate_hz, self._encoder.width)
-        self._n = self._encoder.whole(size // self._encoder.width)
+        self._n = self._encoder.whole(self._size // self._encoder.width)
         self._n_voice = self._encoder.n_in(self._n)
         self._queue: deque[_Queued] = deque()
         self._origin, self._ticks = 0, 0
@@ -270,7 +275,7 @@ class StreamSpeaker(Speaker):
     def _plan_audio(
         self, reply: Reply, speech: Speech, audio_at: int, then: Callable[[], None]
     ) -> None:
-        self._queue.append(_Queued(reply, speech.pcm, audio_at, then))
+        self._queue.append(_Queued(reply, self._encoder.closed(speech.pcm), audio_at, then))
 
     def _forget(self, reply: Reply) -> None:
         self._queue = deque(q for q in self._queue if q.reply is not reply)

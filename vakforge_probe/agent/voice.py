@@ -129,11 +129,29 @@ class Encoder:
 
     A sample at another rate is the mean of what sounds while it lasts: the edges of the voice,
     which the truth counts by, stay within one sample; the sound is a telephone's.
+
+    Attributes
+    ----------
+    is_stateful
+        Whether each message builds on those before it, so that none may be made and not sent.
+    behind
+        By how many samples of the output what is said is behind its place.
     """
+
+    is_stateful = False
+    behind = 0
 
     def __init__(self, codec: str, rate_hz: int) -> None:
         self.codec, self.rate_hz = codec, rate_hz
         self.width = WIDTHS[codec]
+
+    def chunk(self, n_bytes: int) -> int:
+        """Return how many bytes a message has that is to have `n_bytes`."""
+        return n_bytes
+
+    def closed(self, pcm: Pcm) -> Pcm:
+        """Return `pcm` with what must follow for all of it to be heard."""
+        return pcm
 
     def n_out(self, position: int) -> int:
         """Return in which sample of the output a position at 24 kHz lies."""

@@ -141,7 +141,8 @@ class _Call:
         if step.index not in self._starts or not step.voiced:
             return None
         start = self._starts[step.index] + step.voiced[0][0]
-        return self._truth.events.get((self._timeline.call_id, start))
+        timeline = self._timeline
+        return self._truth.event_at(timeline.call_id, start, timeline.script.rate_hz)
 
     def _fate(self, view: TurnView, known: EventLine) -> Fate:
         """Return what became of an interrupted speech, for as long as the probe watched it."""
@@ -182,8 +183,8 @@ class _Call:
         return self._row(name, view, view.turn.step, measured, known, truth, end)
 
     def _response(self, view: TurnView, known: EventLine | None) -> Row:
-        key = (self._timeline.call_id, user_end_sample(view.turn, self._starts))
-        line = self._truth.turns.get(key)
+        timeline, end = self._timeline, user_end_sample(view.turn, self._starts)
+        line = self._truth.turn_at(timeline.call_id, end, timeline.script.rate_hz)
         name = "interruption_response"
         # Words that the agent ignores are no turn of it and have no answer; words into its silence
         # are no interruption.

@@ -38,7 +38,8 @@ def compare(timelines: Iterable[CallTimeline], truth: Truth) -> list[Row]:
     for timeline in timelines:
         starts = start_samples(timeline)
         for view in CallView(timeline).turn_views:
-            known = truth.turns.get((timeline.call_id, user_end_sample(view.turn, starts)))
+            end = user_end_sample(view.turn, starts)
+            known = truth.turn_at(timeline.call_id, end, timeline.script.rate_hz)
             rows += _rows(view, known)
     return rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -13,6 +14,12 @@ from vakforge_probe.agent.overlaps import Outcome, Voice
 from vakforge_probe.errors import ConfigError
 
 __all__ = ["EventLine", "OverlapLine", "Truth", "TruthValue", "TurnLine", "read_truth"]
+
+
+_L = TypeVar("_L")
+
+SLACK_PER_S = 1000
+"""1 ms: less than lies between any two utterances."""
 
 
 class TruthValue(BaseModel, frozen=True):
@@ -90,6 +97,10 @@ class _HeardLine(_Line, frozen=True):
     is_open: bool
 
 
+class _StartedLine(_Line, frozen=True):
+    rate_hz: int | None = None
+
+
 class _ConnectedLine(_Line, frozen=True):
     behaviour: dict[str, object] = Field(default_factory=dict)
 
@@ -108,12 +119,34 @@ class Truth:
         When each response was heard.
     overlaps
         How long both talked.
+    heard_hz
+        Rate at which the agent counts what it hears, by label; that of the stream where it is none.
     """
 
     turns: dict[tuple[str, int], TurnLine] = field(default_factory=dict)
     events: dict[tuple[str, int], EventLine] = field(default_factory=dict)
     heard: dict[str, list[Voice]] = field(default_factory=dict)
     overlaps: dict[str, OverlapLine] = field(default_factory=dict)
+    heard_hz: dict[str, int] = field(default_factory=dict)
+
+    def turn_at(self, label: str, sample: int, rate_hz: int) -> TurnLine | None:
+        """Return the turn whose words ended at `sample` of the stream as it was made."""
+        return self._at(self.turns, label, sample, rate_hz)
+
+    def event_at(self, label: str, sample: int, rate_hz: int) -> EventLine | None:
+        """Return the utterance that began at `sample` of the stream as it was made."""
+        return self._at(self.events, label, sample, rate_hz)
+
+    def _at(
+        self, known: dict[tuple[str, int], _L], label: str, sample: int, rate_hz: int
+    ) -> _L | None:
+        heard_hz = self.heard_hz.get(label, rate_hz)
+        place = sample * heard_hz // rate_hz
+        # Exact, where the agent heard the very samples; a codec may shift what it makes of them.
+        slack = 0 if heard_hz == rate_hz else heard_hz // SLACK_PER_S
+        near = (n for n in range(place - slack, place + slack + 1) if (label, n) in known)
+        best = min(near, key=lambda n: abs(n - place), default=None)
+        return None if best is None else known[label, best]
 
 
 class _Reader:
@@ -141,6 +174,8 @@ class _Reader:
                 self.truth.turns[label, line.user_end_sample] = line
             case EventLine():
                 self.truth.events[label, line.start_sample] = line
+            case _StartedLine(rate_hz=int(rate_hz)):
+                self.truth.heard_hz[label] = rate_hz
             case OverlapLine():
                 self.truth.overlaps[label] = line
             case _HeardLine(response=name, spans=spans, is_whole=is_whole, is_open=is_open):
@@ -153,6 +188,7 @@ _READERS: dict[str, type[_Line]] = {
     "event": EventLine,
     "heard": _HeardLine,
     "overlap": OverlapLine,
+    "stream_started": _StartedLine,
 }
 
 

@@ -55,8 +55,8 @@ def agent(
     given for one connection by the URL's query: ws://127.0.0.1:8765/v1/realtime?reply_delay=0.5
 
     Gemini Live is at /ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent,
-    Pipecat at /ws-client, the declared protocols at the paths of their profiles: /twilio, /telnyx,
-    /plivo, /exotel, /vonage, /v1/live/sessions, /v1/agent/converse, /v1/convai/conversation, …
+    Moshi at /api/chat, Pipecat at /ws-client, the declared protocols at the paths of their profiles:
+    /twilio, /telnyx, /plivo, /exotel, /vonage, /v1/live/sessions, /v1/agent/converse, …
 
     A certificate for --tls-port: openssl req -x509 -nodes -newkey ec -pkeyopt
     ec_paramgen_curve:prime256v1 -subj /CN=agent -addext subjectAltName=IP:127.0.0.1 -keyout key.pem

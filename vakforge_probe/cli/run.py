@@ -35,8 +35,8 @@ def run(
             metavar="NAME[/PROFILE]|FILE",
             help="How the target speaks: openai-realtime with words such as beta-manual (ga, beta, "
             "pcm, pcmu, pcma, in16k, continuous, manual, halfduplex, flush; azure, azurebeta, xai, "
-            "qwen, localai, speaches, vllm), gemini-live, pipecat, gpt-live, twilio, telnyx, "
-            "plivo, exotel, vonage, deepgram-agent, elevenlabs, ultravox, assemblyai, "
+            "qwen, localai, speaches, vllm), gemini-live, moshi, pipecat, gpt-live, twilio, "
+            "telnyx, plivo, exotel, vonage, deepgram-agent, elevenlabs, ultravox, assemblyai, "
             "fastrtc-ws, or a "
             "YAML file that declares another one.",
         ),

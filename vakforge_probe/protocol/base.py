@@ -123,8 +123,8 @@ class ClientCodec(Protocol):
         """When the codec has something to send by itself; None: nothing that waits for a time."""
         ...
 
-    def dial_url(self, url: str, model: str | None) -> str:
-        """Return the URL to dial for `model`, which some dialects name in the query."""
+    def dial_url(self, url: str, config: SessionConfig) -> str:
+        """Return the URL to dial for a session that some dialects configure in the query."""
         ...
 
     def receive(self, data: Wire, at: Instant) -> list[Event]:

@@ -45,6 +45,7 @@ from vakforge_probe.protocol.base import (
     CommitAudio,
     EndSession,
     Intent,
+    SessionConfig,
     StartSession,
     ToolResult,
     Truncate,
@@ -102,7 +103,7 @@ class DeclaredClient:
 
     # What the probe sends
 
-    def dial_url(self, url: str, model: str | None) -> str:
+    def dial_url(self, url: str, config: SessionConfig) -> str:
         """Return `url`: a declared protocol has no place for a model there."""
         return url
 

@@ -86,7 +86,7 @@ class GeminiLiveClient:
 
     # What the probe sends
 
-    def dial_url(self, url: str, model: str | None) -> str:
+    def dial_url(self, url: str, config: SessionConfig) -> str:
         """Return `url`: the model is named in the first message."""
         return url
 

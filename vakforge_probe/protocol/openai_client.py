@@ -52,6 +52,7 @@ from vakforge_probe.protocol.base import (
     CommitAudio,
     EndSession,
     Intent,
+    SessionConfig,
     StartSession,
     ToolResult,
     Truncate,
@@ -195,9 +196,9 @@ class OpenAIRealtimeClient:
 
     # What the probe sends
 
-    def dial_url(self, url: str, model: str | None) -> str:
+    def dial_url(self, url: str, config: SessionConfig) -> str:
         """Return `url` with the model in its query, unless one is there: the server wants it."""
-        parts = urlsplit(url)
+        parts, model = urlsplit(url), config.model
         if model is None or "model" in dict(parse_qsl(parts.query, keep_blank_values=True)):
             return url
         query = "&".join(filter(None, (parts.query, urlencode({"model": model}))))

@@ -32,6 +32,7 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import (
     AudioFormat,
     Intent,
+    SessionConfig,
     StartSession,
     ToolResult,
     Wire,
@@ -88,7 +89,7 @@ class PipecatClient:
 
     # What the probe sends
 
-    def dial_url(self, url: str, model: str | None) -> str:
+    def dial_url(self, url: str, config: SessionConfig) -> str:
         """Return `url`: the bot chooses its own models."""
         return url
 

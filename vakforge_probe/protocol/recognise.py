@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from vakforge_probe.protocol import gemini_fields
+from vakforge_probe.protocol import gemini_fields, moshi_kinds
 from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.declared import ServerMessage, shipped_profiles
 from vakforge_probe.protocol.openai_names import GA_OF_BETA
@@ -34,7 +34,7 @@ def looks_like(data: Wire) -> str | None:
     try:
         message = parse_object(data, MAX_RECOGNISED_BYTES)
     except StrictError:
-        return "pipecat" if isinstance(data, bytes) and _is_frame(data) else None
+        return _of_bytes(data) if isinstance(data, bytes) else None
     kind = message.get("type")
     if isinstance(kind, str) and kind in _OPENAI:
         return "openai-realtime"
@@ -48,6 +48,12 @@ def looks_like(data: Wire) -> str | None:
             if (fit := shape.fit(message)) > best:
                 best, found = fit, profile.name
     return found
+
+
+def _of_bytes(data: bytes) -> str | None:
+    if data.startswith(moshi_kinds.AUDIO + b"OggS"):
+        return "moshi"
+    return "pipecat" if _is_frame(data) else None
 
 
 def _is_frame(data: bytes) -> bool:

@@ -12,6 +12,7 @@ from vakforge_probe.protocol.base import ClientCodec
 from vakforge_probe.protocol.declared import load_profile, shipped_profiles
 from vakforge_probe.protocol.declared_client import DeclaredClient
 from vakforge_probe.protocol.gemini_client import GeminiLiveClient
+from vakforge_probe.protocol.moshi_client import MoshiClient
 from vakforge_probe.protocol.openai_client import OpenAIRealtimeClient
 from vakforge_probe.protocol.pipecat_client import PipecatClient
 from vakforge_probe.text import nearest
@@ -34,6 +35,7 @@ def _without_profiles(make: Callable[[Limits], ClientCodec]) -> _Maker:
 PROTOCOLS: dict[str, _Maker] = {
     OpenAIRealtimeClient.name: OpenAIRealtimeClient.of_profile,
     GeminiLiveClient.name: _without_profiles(GeminiLiveClient),
+    MoshiClient.name: MoshiClient.of_profile,
     PipecatClient.name: _without_profiles(PipecatClient),
 }
 

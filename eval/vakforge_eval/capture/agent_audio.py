@@ -101,6 +101,7 @@ class _Decoder:
                 item_id=chunk.item_id,
                 seq=-1 if seq is None else seq,
                 is_corrupt=is_corrupt,
+                codec=chunk.codec,
             )
         )
 

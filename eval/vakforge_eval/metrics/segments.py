@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from vakforge_eval.metrics.unecho import LIKE_MS, Unechoed
 from vakforge_eval.signal.activity import END_SILENCE_MS, Span, find_spans
+from vakforge_eval.signal.codecs import SMEAR_MS
 from vakforge_eval.signal.gate import Gate
 from vakforge_eval.signal.playout import Placed
 from vakforge_eval.signal.underlay import over_underlay
@@ -132,7 +133,15 @@ class Island:
         """Return where it is audible, with nothing joined."""
         pcm = self.pcm()
         runs = find_spans(pcm, self.rate_hz, gate, end_silence_ms=0)
-        return [over_underlay(pcm, self.rate_hz, run) for run in runs]
+        return [self._smeared(over_underlay(pcm, self.rate_hz, run)) for run in runs]
+
+    def _smeared(self, run: Span) -> Span:
+        """Return `run` with its true edges where they may have been before its codec had them."""
+        before, after = SMEAR_MS.get(self.pieces[0].audio.codec, (0, 0))
+        start, (start_lo, start_hi) = run.start, run.start_range
+        start_hi = max(start_hi, min(start + before * self.rate_hz // 1000, run.end))
+        end_lo = min(run.end_range[0], max(run.end - after * self.rate_hz // 1000, start))
+        return replace(run, start_range=(start_lo, start_hi), end_range=(end_lo, run.end_range[1]))
 
     def without_echo(self, runs: Iterable[Span], unechoed: Unechoed) -> list[Span]:
         """Return the runs without what is left of the caller's echo at their ends."""

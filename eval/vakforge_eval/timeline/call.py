@@ -100,6 +100,7 @@ class AgentAudio:
     item_id: str | None
     seq: int
     is_corrupt: bool = False
+    codec: str = "pcm_s16le"
 
     @property
     def duration_ns(self) -> int:

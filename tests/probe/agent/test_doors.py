@@ -25,12 +25,13 @@ def test_every_protocol_has_a_door(protocol: str) -> None:
 def test_no_two_protocols_share_a_door() -> None:
     paths = [profile.path for profile in shipped_profiles().values()]
     assert len(set(paths)) == len(paths)
-    assert len(DOORS) == len(paths) + 6  # OpenAI's two, Gemini's three, Pipecat's
+    assert len(DOORS) == len(paths) + 7  # OpenAI's two, Gemini's three, Moshi's, Pipecat's
 
 
 @pytest.mark.parametrize(("query", "status"), [
     ("model=gpt-realtime&reply_delay=0.4", None), ("agent_id=a&source=s&version=1", None),
-    ("key=k&alt=json", None), ("surprise=1", 400), ("reply_delay=x", 400),
+    ("key=k&alt=json", None), ("text_prompt=a%20b&voice_prompt=v", None),
+    ("surprise=1", 400), ("reply_delay=x", 400),
     ("model=a&model=b", 400),
 ])  # fmt: skip
 def test_what_clients_put_into_the_query_is_no_knob(

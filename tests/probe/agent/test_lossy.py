@@ -39,7 +39,7 @@ def sent(pcm: Pcm, rate_hz: int, frame_ms: int = 20, bit_rate: int = 32_000) -> 
 
 
 def heard(frames: list[Pcm]) -> Ears:
-    ears = Ears(Behaviour(), BOOK.index("opus", DECODED_HZ), DECODED_HZ, LOOK_AHEAD)
+    ears = Ears(Behaviour(), BOOK.index("opus", DECODED_HZ), DECODED_HZ)
     for k, frame in enumerate(frames):
         ears.feed(frame, Instant.exact((k + 1) * 20_000_000))
     return ears

@@ -549,7 +549,7 @@ class TestRegistry:
 def test_the_model_is_named_in_the_url_unless_one_is_there(
     url: str, model: str | None, dialled: str
 ) -> None:
-    assert OpenAIRealtimeClient().dial_url(url, model) == dialled
+    assert OpenAIRealtimeClient().dial_url(url, SessionConfig(model=model)) == dialled
 
 
 @pytest.mark.parametrize(("word", "user_hz"), [("qwen", 16_000), ("azurebeta", 24_000)])

@@ -8,6 +8,7 @@ from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.declared import shipped_profiles
 from vakforge_probe.protocol.declared_server import DeclaredServer
 from vakforge_probe.protocol.gemini_server import GeminiLiveServer
+from vakforge_probe.protocol.moshi_server import MoshiServer
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
 from vakforge_probe.protocol.pipecat_server import PipecatServer
 from vakforge_probe.protocol.recognise import looks_like
@@ -20,6 +21,7 @@ from vakforge_probe.protocol.recognise import looks_like
     (GeminiLiveServer().stream_audio(b"\0\0")[0], "gemini-live"),
     (PipecatServer().rtvi("bot-ready")[0], "pipecat"),
     (PipecatServer().stream_audio(b"\0\0")[0], "pipecat"),
+    (MoshiServer().stream_audio(b"OggS\0")[0], "moshi"),
     ('{"type":"Welcome","request_id":"r"}', "deepgram-agent"),
     ('{"type":"audio","audio_event":{"audio_base_64":"AA==","event_id":1}}', "elevenlabs"),
     ('{"type":"session.started"}', "gpt-live"),
