@@ -43,7 +43,7 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.net.alarm import Alarm, Handle
 from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.pacer import Pacer
-from vakforge_probe.net.shell import Sent
+from vakforge_probe.net.shell import Sent, Shell
 from vakforge_probe.net.stamps import ArrivalStamp
 from vakforge_probe.net.websocket import WebSocketShell
 from vakforge_probe.protocol.base import EndSession, SessionConfig, StartSession, Wire
@@ -137,16 +137,7 @@ class Call:
         self._n_received_bytes = 0
         self._cpu0, self._wall0 = time.process_time(), self._now()
         # Before the writer: what it refuses must leave nothing on the disk.
-        self._shell = WebSocketShell(
-            self._codec.dial_url(plan.target.url, _session_of(plan)),
-            headers={**self._codec.headers, **plan.target.headers},
-            subprotocols=self._codec.subprotocols,
-            ca_file=plan.target.ca,
-            limits=plan.limits,
-            on_message=self._on_message,
-            on_closed=self._on_closed,
-            on_fault=self._fail,
-        )
+        self._shell = self._new_shell()
         self._writer = CaptureWriter(
             plan.folder,
             self._header(),
@@ -165,6 +156,24 @@ class Call:
             call_at=self._call_at,
             max_ahead_s=plan.limits.max_ahead_s,
         )
+
+    def _new_shell(self) -> Shell:
+        target, codec = self.plan.target, self._codec
+        url = codec.dial_url(target.url, _session_of(self.plan))
+        tell: dict[str, Any] = {
+            "headers": {**codec.headers, **target.headers},
+            "ca_file": target.ca,
+            "limits": self.plan.limits,
+            "on_message": self._on_message,
+            "on_closed": self._on_closed,
+            "on_fault": self._fail,
+        }
+        if codec.signalling is None:
+            return WebSocketShell(url, subprotocols=codec.subprotocols, **tell)
+        # Loads an HTTP client, which only those who need it should wait for.
+        from vakforge_probe.net.webrtc import WebRtcShell
+
+        return WebRtcShell(url, codec.signalling, **tell)
 
     def _header(self) -> dict[str, Any]:
         plan = self.plan

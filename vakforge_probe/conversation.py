@@ -96,6 +96,7 @@ class Conversation:
         script = compiled.script
         self.tape = Tape(script.rate_hz, script.frame_samples, compiled.background)
         self._max_ahead_s = max_ahead_s
+        self._is_audio_apart = codec.signalling is not None
         self._guard = EchoGuard(script.rate_hz, script.frame_samples)
         self._ear = Ear(
             max_ahead_s=max_ahead_s,
@@ -282,6 +283,9 @@ class Conversation:
                 self._flush(event.at, event.response_id)
             case ResponseStarted():
                 self._active[event.response_id] = None
+            case ResponseEnded() if self._is_audio_apart:
+                # What was sent of it is still to be heard, or was long heard.
+                self._active.pop(event.response_id, None)
             case ResponseEnded():
                 self._active.pop(event.response_id, None)
                 if event.status == "cancelled":

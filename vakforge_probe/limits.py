@@ -16,6 +16,12 @@ class Limits:
     connect_s: float = 10.0
     tls_s: float = 10.0
     handshake_s: float = 10.0
+    """WebSocket upgrade, or the exchange of a WebRTC offer and its answer."""
+    gather_s: float = 5.0
+    """To find our own addresses, of which a STUN server may have to be asked."""
+    ice_s: float = 15.0
+    """To find a way between the two; browsers give up after about so long."""
+    dtls_s: float = 10.0
     ready_s: float = 15.0
     """Cold starts of self-hosted models take seconds; a minute is a failure."""
     close_s: float = 2.0

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import av
 from aiortc import (
     MediaStreamTrack,
     RTCConfiguration,
     RTCDataChannel,
+    RTCDtlsTransport,
     RTCIceServer,
     RTCPeerConnection,
     RTCRtpReceiver,
@@ -31,13 +32,13 @@ from aiortc import (
 from aiortc.mediastreams import MediaStreamError
 from aiortc.rtp import RtpPacket
 
+from vakforge_probe.errors import TargetRefused
 from vakforge_probe.net.arrival import ArrivalStamp
 from vakforge_probe.net.datagrams import Mailbox, stamp_into
 
-__all__ = ["OPUS_CLOCK_HZ", "Peer", "send_now", "watch_delay"]
+__all__ = ["Delay", "Peer"]
 
-OPUS_CLOCK_HZ = 48_000
-_TIME_BASE = Fraction(1, OPUS_CLOCK_HZ)
+_TIME_BASE = Fraction(1, 48_000)
 
 OnPacket = Callable[[bytes, ArrivalStamp], None]
 OnText = Callable[[str, ArrivalStamp], None]
@@ -76,7 +77,7 @@ class _Handover:
 
     # What asyncio asks of what a task waits for.
 
-    def __await__(self) -> Generator[Any, None, av.Packet]:
+    def __await__(self) -> Generator[Any, None, av.Packet[Any]]:
         if self._error is None:
             self._asyncio_future_blocking = True
             yield self
@@ -109,10 +110,13 @@ class _CodedTrack(MediaStreamTrack):
         super().__init__()
         self._at = 0
         self._next = _Handover()
+        self.is_pulled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def recv(self) -> av.Packet[Any]:
         if self.readyState != "live":
             raise MediaStreamError
+        if not self.is_pulled.done():
+            self.is_pulled.set_result(None)
         return await self._next
 
     def put(self, data: bytes, n_samples: int) -> bool:
@@ -131,7 +135,7 @@ class _CodedTrack(MediaStreamTrack):
             self._next.end(MediaStreamError())
 
 
-def send_now(channel: RTCDataChannel, text: str) -> None:
+def _send_now(channel: RTCDataChannel, text: str) -> None:
     """Send a message inside of this call, as far as the peer lets us."""
     channel.send(text)
     # The library would do the same in the loop's next turn, and find nothing left to do.
@@ -146,6 +150,30 @@ def _drive(work: Coroutine[Any, Any, Any]) -> None:
         return
     work.close()
     raise RuntimeError("the library waits where it did not")
+
+
+class Delay(Protocol):
+    """Learns when frames come out of a track."""
+
+    def came_out(self, position: int, at_ns: int) -> None:
+        """Note that the frame came (ns) that begins at sample `position` of the track."""
+        ...
+
+
+async def _until(emitter: Any, is_so: Callable[[], bool]) -> None:
+    """Wait until the state that an emitter tells of is right."""
+    reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def look() -> None:
+        if is_so() and not reached.done():
+            reached.set_result(None)
+
+    emitter.on("statechange", look)
+    try:
+        look()
+        await reached
+    finally:
+        emitter.remove_listener("statechange", look)
 
 
 class Peer:
@@ -176,7 +204,7 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         self._track = _CodedTrack()
         self._channel: RTCDataChannel | None = None
-        self.open: asyncio.Future[None] = self._loop.create_future()
+        self.is_channel_open: asyncio.Future[None] = self._loop.create_future()
         """Done when the data channel may be used."""
         self.connection.on("datachannel", self._adopt)
         self.connection.on("track", self._tap)
@@ -213,6 +241,48 @@ class Peer:
         """The receiver of the audio line."""
         return self.connection.getTransceivers()[0].receiver
 
+    async def until_found(self) -> None:
+        """Return when there is a way between the two.
+
+        Raises
+        ------
+        TargetRefused
+            If there is none.
+        """
+        ice = self._dtls.transport
+        await _until(ice, lambda: ice.state in ("completed", "failed", "closed"))
+        if ice.state != "completed":
+            raise TargetRefused("no way between its addresses and ours", phase="ice")
+
+    async def until_secured(self) -> None:
+        """Return when audio can flow both ways.
+
+        Raises
+        ------
+        TargetRefused
+            If the other side's keys are not those that it announced, or it ends the session.
+        """
+        dtls = self._dtls
+        await _until(dtls, lambda: dtls.state in ("connected", "failed", "closed"))
+        if dtls.state != "connected":
+            raise TargetRefused("no secured line", phase="dtls")
+        await self._track.is_pulled
+
+    @property
+    def _dtls(self) -> RTCDtlsTransport:
+        return self.connection.getTransceivers()[0].sender.transport
+
+    def on_over(self, tell: Callable[[bool], None]) -> None:
+        """Let `tell` know when the other side ends the session, and whether it did so properly."""
+        dtls, ice = self._dtls, self._dtls.transport
+
+        def changed() -> None:
+            if dtls.state in ("closed", "failed") or ice.state in ("closed", "failed"):
+                tell(dtls.state == "closed" and ice.state != "failed")
+
+        dtls.on("statechange", changed)
+        ice.on("statechange", changed)
+
     def send_audio(self, data: bytes, n_samples: int) -> bool:
         """Send a packet of Opus that lasts `n_samples` at 48 kHz.
 
@@ -229,7 +299,7 @@ class Peer:
         """Send a message; return whether there is a channel for it."""
         if self._channel is None or self._channel.readyState != "open":
             return False
-        send_now(self._channel, text)
+        _send_now(self._channel, text)
         return True
 
     async def close(self) -> None:
@@ -237,13 +307,20 @@ class Peer:
         self._track.stop()
         await self.connection.close()
 
+    async def watch_delay(self, delay: Delay) -> None:
+        """Read the audio as an application would, and tell when each frame comes, until it ends."""
+        with suppress(MediaStreamError):
+            while True:
+                frame = await self.receiver.track.recv()
+                delay.came_out(frame.pts or 0, time.monotonic_ns())
+
     def _adopt(self, channel: RTCDataChannel) -> None:
         self._channel = channel
         channel.on("message", self._take_text)
 
         def opened() -> None:
-            if not self.open.done():
-                self.open.set_result(None)
+            if not self.is_channel_open.done():
+                self.is_channel_open.set_result(None)
 
         channel.on("open", opened)
         if channel.readyState == "open":
@@ -281,23 +358,3 @@ class Peer:
             await handle(packet, arrival_time_ms)
 
         receiver._handle_rtp_packet = tapped  # type: ignore[method-assign]
-
-
-async def watch_delay(
-    receiver: RTCRtpReceiver, arrived: Callable[[int], int | None], note: Callable[[int], None]
-) -> None:
-    """Read the track as an application would, and note how late each frame is, until it ends.
-
-    Parameters
-    ----------
-    arrived
-        Returns when the packet came whose audio begins at this sample of the track (ns), or None.
-    note
-        Takes the delay between that and the frame (ns).
-    """
-    with suppress(MediaStreamError):
-        while True:
-            frame = await receiver.track.recv()
-            now, at = time.monotonic_ns(), arrived(frame.pts or 0)
-            if at is not None:
-                note(now - at)

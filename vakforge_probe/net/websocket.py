@@ -33,6 +33,7 @@ from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.dial import connect, reason_of, resolve, within
 from vakforge_probe.net.shell import Sent
 from vakforge_probe.net.stamps import ArrivalStamp, StampedSocket
+from vakforge_probe.net.tls import client_context
 from vakforge_probe.net.wire import WireCallbacks
 
 __all__ = ["WebSocketShell"]
@@ -90,7 +91,7 @@ class WebSocketShell:
     ) -> None:
         self._uri = _parsed(url)
         self._headers = dict(headers or {})
-        self._ssl = _ssl_context(ca_file) if self._uri.secure else None
+        self._ssl = client_context(ca_file) if self._uri.secure else None
         self._limits = limits if limits is not None else Limits()
         self._loop = asyncio.get_running_loop()
         self._now_ns = now_ns_of(self._loop)
@@ -259,14 +260,3 @@ def _parsed(url: str) -> WebSocketURI:
     if uri.user_info is not None:
         raise ConfigError("credentials do not belong in a URL; use a header", key="target")
     return uri
-
-
-def _ssl_context(ca_file: Path | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise ConfigError(
-            f"not a file of certificates: {error.strerror or error}",
-            file=None if ca_file is None else str(ca_file),
-            key="ca",
-        ) from None

@@ -73,6 +73,8 @@ MAX_NUMBER = 10**12
 class DeclaredClient:
     """Codec of `ClientCodec`'s shape for one profile."""
 
+    signalling = None
+
     def __init__(self, profile: Profile, limits: Limits | None = None) -> None:
         self._p = profile
         self.limits = limits or Limits()

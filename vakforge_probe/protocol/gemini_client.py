@@ -60,6 +60,7 @@ _IGNORED = frozenset({"sessionResumptionUpdate", "interactionStatus", "waitingFo
 class GeminiLiveClient:
     """Codec of `ClientCodec`'s shape."""
 
+    signalling = None
     name = "gemini-live"
     is_experimental = False
     is_ready_at_once = False

@@ -49,6 +49,7 @@ class MoshiClient:
         model has taken that in.
     """
 
+    signalling = None
     name = "moshi"
     is_experimental = True
     is_ready_at_once = False

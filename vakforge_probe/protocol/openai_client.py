@@ -127,6 +127,8 @@ class OpenAIRealtimeClient:
         Rate of the user's linear audio; that of the agent's is 24 kHz unless the session says else.
     is_experimental
         Nothing but the reference agent has confirmed what the profile says.
+    carries_audio
+        Whether audio goes in the messages; on WebRTC it goes beside them, and no session says how.
 
     Attributes
     ----------
@@ -134,6 +136,7 @@ class OpenAIRealtimeClient:
         The effective session, merged from what the server said.
     """
 
+    signalling = None
     name = "openai-realtime"
     is_ready_at_once = False
 
@@ -149,6 +152,7 @@ class OpenAIRealtimeClient:
         flush_on: frozenset[str] = profiles.FLUSH_ON,
         user_hz: int = 24_000,
         is_experimental: bool = False,
+        carries_audio: bool = True,
         profile: str = "",
     ) -> None:
         self.profile = profile or dialect
@@ -168,6 +172,7 @@ class OpenAIRealtimeClient:
         self.subprotocols: tuple[str, ...] = ()
         self.headers = dict([names.BETA_HEADER]) if dialect == "beta" else {}
         self._is_manual = is_manual
+        self._carries_audio = carries_audio
         self._always_flush_on = flush_on
         self._dialect: names.Dialect = "beta" if dialect == "beta" else "ga"
         self._may_fall_back = dialect == "auto"
@@ -245,7 +250,10 @@ class OpenAIRealtimeClient:
 
     def _session_update(self, start: StartSession) -> Wire:
         session = sessions.request(
-            start.config, self.user_audio.codec, self._dialect, is_manual=self._is_manual
+            start.config,
+            self.user_audio.codec if self._carries_audio else None,
+            self._dialect,
+            is_manual=self._is_manual,
         )
         return dump({"type": "session.update", "session": session})
 
@@ -332,6 +340,8 @@ class OpenAIRealtimeClient:
         """
         if self._is_manual and not self.capabilities.manual_commit:
             raise StrictError("the session detects turns, though asked to leave that to us")
+        if not self._carries_audio:
+            return
         heard = sessions.stated_format(self._s.session, "input")
         asked = (self.user_audio.codec, self.user_audio.rate_hz)
         found = names.codec_of_format(heard)

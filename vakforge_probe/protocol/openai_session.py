@@ -17,29 +17,30 @@ __all__ = ["has_transcription", "merge", "request", "stated_format", "update_eff
 
 
 def request(
-    config: SessionConfig, codec: str, dialect: Dialect, *, is_manual: bool = False
+    config: SessionConfig, codec: str | None, dialect: Dialect, *, is_manual: bool = False
 ) -> dict[str, Any]:
-    """Return the session of a ``session.update``.
+    """Return the session of a ``session.update``; of no `codec` where no audio is in the messages.
 
     Turn detection is left to the target unless it `is_manual` or `config.extra` states it, so that
     a target is measured as it is deployed. `config.extra` is merged in last, written in `dialect`'s
     form.
     """
-    form = audio_format(codec, dialect)
+    form = None if codec is None else audio_format(codec, dialect)
     if dialect == "beta":
-        session: dict[str, Any] = {
-            "modalities": ["text", "audio"],
-            "input_audio_format": form,
-            "output_audio_format": form,
-        }
+        session: dict[str, Any] = {"modalities": ["text", "audio"]}
+        _set(session, "input_audio_format", form)
+        _set(session, "output_audio_format", form)
         _set(session, "voice", config.voice)
     else:
-        output: dict[str, Any] = {"format": form}
-        _set(output, "voice", config.voice)
+        heard: dict[str, Any] = {}
+        spoken: dict[str, Any] = {}
+        _set(heard, "format", form)
+        _set(spoken, "format", form)
+        _set(spoken, "voice", config.voice)
         session = {
             "type": "realtime",
             "output_modalities": ["audio"],
-            "audio": {"input": {"format": form}, "output": output},
+            "audio": {"input": heard, "output": spoken},
         }
         _set(session, "model", config.model)
     if is_manual:

@@ -7,7 +7,6 @@ from typing import Any
 
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import Wire
-from vakforge_probe.protocol.pipecat_client import LABEL
 from vakforge_probe.protocol.pipecat_frames import (
     Audio,
     Interruption,
@@ -15,6 +14,7 @@ from vakforge_probe.protocol.pipecat_frames import (
     read_frame,
     write_frame,
 )
+from vakforge_probe.protocol.rtvi import LABEL
 from vakforge_probe.protocol.server import (
     Answers,
     AudioAppended,

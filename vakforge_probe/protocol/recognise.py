@@ -8,8 +8,8 @@ from vakforge_probe.protocol import gemini_fields, moshi_kinds
 from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.declared import ServerMessage, shipped_profiles
 from vakforge_probe.protocol.openai_names import GA_OF_BETA
-from vakforge_probe.protocol.pipecat_client import LABEL
 from vakforge_probe.protocol.pipecat_frames import Audio, Message, read_frame
+from vakforge_probe.protocol.rtvi import LABEL
 from vakforge_probe.protocol.strict import StrictError, parse_object
 
 __all__ = ["MAX_RECOGNISED_BYTES", "looks_like"]

@@ -15,6 +15,12 @@ from vakforge_probe.protocol.gemini_client import GeminiLiveClient
 from vakforge_probe.protocol.moshi_client import MoshiClient
 from vakforge_probe.protocol.openai_client import OpenAIRealtimeClient
 from vakforge_probe.protocol.pipecat_client import PipecatClient
+from vakforge_probe.protocol.webrtc_client import (
+    FastRtcClient,
+    OpenAICallClient,
+    SmallWebRtcClient,
+    WhipClient,
+)
 from vakforge_probe.text import nearest
 
 __all__ = ["PROTOCOLS", "make_client"]
@@ -37,6 +43,10 @@ PROTOCOLS: dict[str, _Maker] = {
     GeminiLiveClient.name: _without_profiles(GeminiLiveClient),
     MoshiClient.name: MoshiClient.of_profile,
     PipecatClient.name: _without_profiles(PipecatClient),
+    OpenAICallClient.name: _without_profiles(OpenAICallClient),
+    SmallWebRtcClient.name: _without_profiles(SmallWebRtcClient),
+    FastRtcClient.name: _without_profiles(FastRtcClient),
+    WhipClient.name: _without_profiles(WhipClient),
 }
 
 

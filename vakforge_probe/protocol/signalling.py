@@ -1,0 +1,110 @@
+"""How a WebRTC session is agreed on: our offer by HTTP POST, the answer in the response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urljoin, urlsplit
+
+from vakforge_probe.protocol.strict import StrictError, dump, parse_object
+
+__all__ = ["Agreed", "HttpRequest", "Signalling"]
+
+_MAX_ANSWER = 1 << 20
+_MAX_SDP = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request to be made."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What the target answered; `goodbye` is to be requested at the end of the call."""
+
+    sdp: str
+    goodbye: HttpRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signalling:
+    """One way to post an offer.
+
+    Attributes
+    ----------
+    channel
+        Label of the data channel that we open; None: there is none.
+    form
+        ``sdp``: the offer itself (WHIP, RFC 9725; OpenAI calls). ``json``: an object with ``sdp``
+        and ``type``, as is the answer.
+    fields
+        What else is in that object.
+    goodbye
+        How the resource that the answer names in ``Location`` is ended: by DELETE, or by POST to
+        its ``/hangup``.
+    """
+
+    channel: str | None
+    form: Literal["sdp", "json"] = "json"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    goodbye: Literal["delete", "hangup"] | None = None
+
+    def offer(self, url: str, sdp: str) -> HttpRequest:
+        """Return the request that offers `sdp`."""
+        if self.form == "sdp":
+            return HttpRequest("POST", url, {"Content-Type": "application/sdp"}, sdp.encode())
+        body = dump({**self.fields, "sdp": sdp, "type": "offer"})
+        return HttpRequest("POST", url, {"Content-Type": "application/json"}, body.encode())
+
+    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Agreed:
+        """Return what a successful response to the offer at `url` says.
+
+        Raises
+        ------
+        StrictError
+            If there is no answer in it; says in the target's words why, if it does.
+        """
+        if len(body) > _MAX_ANSWER:
+            raise StrictError("the answer is too large")
+        sdp = self._sdp(body)
+        if not sdp.startswith("v=0") or len(sdp) > _MAX_SDP:
+            raise StrictError("the answer is not SDP")
+        return Agreed(sdp, self._goodbye(url, headers.get("Location")))
+
+    def _sdp(self, body: bytes) -> str:
+        if self.form == "sdp":
+            try:
+                return body.decode("utf-8")
+            except UnicodeDecodeError:
+                raise StrictError("the answer is not text") from None
+        message = parse_object(body, _MAX_ANSWER)
+        sdp = message.get("sdp")
+        if not isinstance(sdp, str):
+            raise StrictError(_refusal(message) or "the answer holds no SDP")
+        return sdp
+
+    def _goodbye(self, url: str, location: str | None) -> HttpRequest | None:
+        if self.goodbye is None or not location:
+            return None
+        where = urljoin(url, location)
+        # A target must not make us send its credentials elsewhere.
+        if urlsplit(where)[:2] != urlsplit(url)[:2]:
+            return None
+        if self.goodbye == "delete":
+            return HttpRequest("DELETE", where, {})
+        return HttpRequest("POST", f"{where.rstrip('/')}/hangup", {})
+
+
+def _refusal(message: dict[str, Any]) -> str:
+    """Return why a response that says it succeeded holds no answer, e.g. fastrtc's busy."""
+    for place in (message, message.get("meta")):
+        if isinstance(place, dict) and isinstance(place.get("error"), str):
+            return str(place["error"])[:200]
+    return ""
