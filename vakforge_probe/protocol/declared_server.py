@@ -6,10 +6,10 @@ import base64
 import json
 from typing import Any
 
-from vakforge_eval.signal.pcm import sample_bytes
+from vakforge_eval.signal.pcm import CODECS, sample_bytes
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import Wire
-from vakforge_probe.protocol.declared import Profile, ServerMessage
+from vakforge_probe.protocol.declared import OPUS_HZ, Profile, ServerMessage
 from vakforge_probe.protocol.server import (
     Answers,
     AudioAppended,
@@ -59,7 +59,9 @@ class DeclaredServer(Answers):
     @property
     def input_format(self) -> tuple[str, int]:
         """(codec, rate in Hz) of the user's audio."""
-        return self._p.user_audio.codec, self._p.user_audio.rate_hz
+        user = self._p.user_audio
+        # Opus may be coded from any rate, and is decoded to one.
+        return user.codec, OPUS_HZ if user.codec == "ogg_opus" else user.rate_hz
 
     @property
     def output_format(self) -> tuple[str, int]:
@@ -205,6 +207,8 @@ class DeclaredServer(Answers):
 
 def _ms(n_bytes: int, audio: tuple[str, int]) -> int:
     codec, rate_hz = audio
+    if codec not in CODECS:
+        return 0  # the bytes do not tell
     return n_bytes * 1000 // (sample_bytes(codec) * rate_hz)
 
 
