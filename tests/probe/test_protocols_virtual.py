@@ -14,9 +14,13 @@ from vakforge_probe.protocol.declared import shipped_profiles
 pytestmark = pytest.mark.no_cover
 
 PROTOCOLS = ("openai-realtime", "openai-realtime/beta", "openai-realtime/pcmu",
-             "gemini-live", "moshi", "pipecat", *sorted(shipped_profiles()))  # fmt: skip
+             "gemini-live", "moshi", "pipecat",
+             *sorted(set(shipped_profiles()) - {"minicpm-o"}))  # fmt: skip
+"""But for one whose user is heard by seconds, later than the agent is to answer."""
 LATER = {"moshi": 0.0025}
 """By so much a coder of such short frames looks ahead (s): it is part of the way, and heard."""
+LEFT = {"unmute": 0.0025}
+"""So much is left in the coder of a reply that breaks off, and opens the next one."""
 KNOBS: dict[str, object] = {
     "greeting": False,
     "reply_delay": 0.6,
@@ -60,7 +64,7 @@ def test_each_protocol_gives_what_was_programmed(
         assert row.counts, row
         assert isinstance(row.measured, Measured), row
         assert row.covered, row
-        assert abs(row.error or 0.0) <= 0.001, row
+        assert abs(row.error or 0.0) <= 0.001 + LEFT.get(protocol, 0.0), row
 
 
 @pytest.mark.parametrize(("metric", "programmed"), [("ttfa_heard", 0.6), ("stop_heard", 0.2)])
@@ -74,3 +78,17 @@ def test_protocols_agree_within_5_ms(rows: list[Row], metric: str, programmed: f
     assert len(values) == len(PROTOCOLS)
     assert max(values) - min(values) <= 0.005, sorted(values)
     assert min(values) >= programmed - 0.001
+
+
+def test_where_the_user_is_heard_by_seconds_what_was_programmed_is_still_found(
+    with_truth: Callable[..., Any],
+) -> None:
+    knobs = {**KNOBS, "reply_delay": 1.3, "stop_delay": 1.2}
+    timelines, truth = with_truth({"slow": (knobs, "minicpm-o")}, [SCENARIO], defaults=DEFAULTS)
+    rows = [*compare(timelines, truth), *compare_duplex(timelines, truth).rows]
+    for metric in ("ttfa_heard", "stop_heard", "stop_network", "interruption_response"):
+        known = [row for row in rows if row.metric == metric and row.truth is not None]
+        assert known
+        for row in known:
+            assert row.counts, row
+            assert row.covered, row

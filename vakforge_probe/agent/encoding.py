@@ -23,11 +23,13 @@ class Behind:
     """Tells what a message holds when what was said is heard `n` samples after its place.
 
     The first `n` samples of the stream are left out by who decodes it. When a response breaks off,
-    the last `n` of what was said of it come with the messages after it.
+    the last `n` of what was said of it come with the messages after it. On a continuous stream they
+    are heard as its end; otherwise the next response opens with them, and they count for nothing.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, *, is_stream: bool) -> None:
         self._n = self._skip = n
+        self._is_stream = is_stream
         self._last: AudioSent | None = None
         self._rest: AudioSent | None = None
 
@@ -36,7 +38,8 @@ class Behind:
         if not self._n:
             return [sent]
         last, self._last = self._last, sent
-        if last is not None and last.tag is not None and not _goes_on(last, sent):
+        is_voice = self._is_stream and last is not None and last.tag is not None
+        if last is not None and is_voice and not _goes_on(last, sent):
             self._rest = last._replace(first=last.first + last.n, n=self._n)
         n_skipped = min(self._skip, sent.n)
         self._skip -= n_skipped

@@ -88,7 +88,8 @@ class Speaker(ABC):
         self._encoder = make_encoder(*server.output_format)
         size = behaviour.chunk_bytes(self._encoder.rate_hz, self._encoder.width)
         self._size = self._encoder.chunk(size)
-        self._behind = Behind(self._encoder.behind)
+        is_stream = behaviour.stream == "continuous"
+        self._behind = Behind(self._encoder.behind, is_stream=is_stream)
         self._noise = Noise(behaviour.noise_dbfs, behaviour.seed)
         self._echo = Echo(behaviour, tape)
         self._lead = round(behaviour.text_lead_ms * NS_PER_MS)

@@ -55,7 +55,7 @@ def agent(
     given for one connection by the URL's query: ws://127.0.0.1:8765/v1/realtime?reply_delay=0.5
 
     Gemini Live is at /ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent,
-    Moshi at /api/chat, Pipecat at /ws-client, the declared protocols at their profiles' paths:
+    Moshi at /api/chat, Pipecat at /ws-client, declared protocols at the paths of their profiles:
     /twilio, /telnyx, /plivo, /exotel, /vonage, /v1/live/sessions, /v1/agent/converse, …
 
     A certificate for --tls-port: openssl req -x509 -nodes -newkey ec -pkeyopt

@@ -37,7 +37,7 @@ def run(
             "pcm, pcmu, pcma, in16k, continuous, manual, halfduplex, flush; azure, azurebeta, xai, "
             "qwen, localai, speaches, vllm), gemini-live, moshi, pipecat, gpt-live, twilio, "
             "telnyx, plivo, exotel, vonage, deepgram-agent, elevenlabs, ultravox, assemblyai, "
-            "fastrtc-ws, or a "
+            "fastrtc-ws, unmute, minicpm-o, or a "
             "YAML file that declares another one.",
         ),
     ] = None,

@@ -103,7 +103,9 @@ def _as_list(value: object) -> object:
 
 
 Shapes = Annotated[list[JsonValue], BeforeValidator(_as_list)]
-Codec = Literal["pcm_s16le", "pcmu", "pcma", "float32le"]
+Codec = Literal["pcm_s16le", "pcmu", "pcma", "float32le", "ogg_opus"]
+OPUS_HZ = 48_000
+"""What a decoder of Opus gives."""
 
 
 class _Strict(BaseModel):
@@ -111,7 +113,10 @@ class _Strict(BaseModel):
 
 
 class UserAudio(_Strict):
-    """How the user's audio is sent; without a message each frame is a binary message."""
+    """How the user's audio is sent; without a message each frame is a binary message.
+
+    In ``ogg_opus`` all frames are one stream, a page each.
+    """
 
     codec: Codec = "pcm_s16le"
     rate_hz: int = Field(24_000, ge=8000, le=48_000)
@@ -120,7 +125,10 @@ class UserAudio(_Strict):
 
 
 class AgentAudio(_Strict):
-    """How the agent's audio comes; without messages all binary ones are audio."""
+    """How the agent's audio comes; without messages all binary ones are audio.
+
+    In ``ogg_opus`` all of it is one stream, at 48 kHz.
+    """
 
     codec: Codec = "pcm_s16le"
     rate_hz: int = Field(24_000, ge=8000, le=48_000)
@@ -148,6 +156,10 @@ class Profile(_Strict):
         The target streams its silence too.
     is_half_duplex
         The target does not listen while it speaks.
+    drops_nothing
+        The server also says "interrupt" when there is nothing to drop, and means nothing by it.
+    start_after
+        The message of the server that the client waits for before it says anything.
     flush_on
         Names of messages at which clients drop what they hold.
     """
@@ -167,6 +179,8 @@ class Profile(_Strict):
     replies: list[Reply] = Field(default_factory=list)
     is_continuous: bool = False
     is_half_duplex: bool = False
+    drops_nothing: bool = False
+    start_after: Literal["hello"] | None = None
     flush_on: list[Literal["interrupt", "speech_started"]] = ["interrupt"]
 
     @model_validator(mode="after")
@@ -183,10 +197,26 @@ class Profile(_Strict):
                 raise ValueError(f"{where}: ${unknown[0]} is not known; nearest is ${near}")
         if "mark" in self.server and "played" not in self.client:
             raise ValueError("server.mark: client.played does not say how it is answered")
+        if self.start_after is not None and self.start_after not in self.server:
+            raise ValueError(f"start_after: server.{self.start_after} is not declared")
+        self._can_be_coded()
         for name in self.flush_on:
             if name not in self.server and name != "interrupt":
                 raise ValueError(f"flush_on: server.{name} is not declared")
         return self
+
+    def _can_be_coded(self) -> None:
+        user, agent = self.user_audio, self.agent_audio
+        if user.codec == "ogg_opus":
+            if user.rate_hz not in (8000, 12_000, 16_000, 24_000, OPUS_HZ):
+                raise ValueError("user_audio.rate_hz: Opus has 8000, 12000, 16000, 24000, 48000")
+            if user.frame_ms not in (10, 20, 40, 60):
+                raise ValueError("user_audio.frame_ms: Opus has 10, 20, 40 and 60")
+        if agent.codec == "ogg_opus":
+            if agent.rate_hz != OPUS_HZ:
+                raise ValueError("agent_audio.rate_hz: Opus is always decoded to 48000")
+            if "mark" in self.server:
+                raise ValueError("server.mark: when Opus has been played is not counted")
 
     def _shapes(self) -> Iterator[tuple[str, JsonValue, frozenset[str], frozenset[str]]]:
         none = frozenset[str]()
@@ -194,7 +224,7 @@ class Profile(_Strict):
             audio, stamps = frozenset({"audio"}), frozenset({"chunk", "ts_ms"})
             yield "user_audio.message", self.user_audio.message, audio, stamps
         for shape in self.agent_audio.messages or ():
-            names = frozenset({"response", "item", "order"})
+            names = frozenset({"response", "item", "order", "text"})
             yield "agent_audio.messages", shape, frozenset({"audio"}), names
         for client, shapes in self.client.items():
             for shape in shapes:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vakforge_eval.signal.pcm import encode, sample_bytes
+from vakforge_eval.signal.pcm import CODECS, encode, sample_bytes
 from vakforge_eval.timeline.call import Capabilities
 from vakforge_eval.timeline.events import (
     AudioChunk,
@@ -53,6 +53,7 @@ from vakforge_probe.protocol.base import (
 )
 from vakforge_probe.protocol.declared import ClientMessage, Profile
 from vakforge_probe.protocol.intake import Intake
+from vakforge_probe.protocol.ogg_voice import OGG_OPUS, OggVoice
 from vakforge_probe.protocol.strict import (
     LimitExceeded,
     StrictError,
@@ -102,6 +103,10 @@ class DeclaredClient:
         """Audio up to this place in the server's own order is never played."""
         self._intake = Intake(self.limits)
         self._is_ready = False
+        self._has_hello = profile.start_after is None
+        self._is_started = False
+        is_opus = user.codec == OGG_OPUS
+        self._voice = OggVoice(self.user_audio) if is_opus else None
 
     # What the probe sends
 
@@ -124,7 +129,8 @@ class DeclaredClient:
                     "agent_codec": self._p.agent_audio.codec,
                     "agent_rate_hz": self._p.agent_audio.rate_hz,
                 }
-                return self._messages("start", {})
+                self._is_started = True
+                return self._messages("start", {}) if self._has_hello else []
             case ToolResult(call_id, output):
                 name = self._tools.get(call_id, "")
                 values = {"call_id": call_id, "name": name, "output": output}
@@ -141,7 +147,9 @@ class DeclaredClient:
     def audio_frame(self, pcm: bytes) -> Wire:
         """Return the message that carries one frame of 16-bit mono PCM."""
         codec = self.user_audio.codec
-        if codec != "pcm_s16le":
+        if self._voice is not None:
+            pcm = self._voice.next_bytes(pcm)
+        elif codec != "pcm_s16le":
             pcm = encode(np.frombuffer(pcm, "<i2").astype(np.int16), codec)
         template = self._p.user_template
         if template is None:
@@ -216,11 +224,14 @@ class DeclaredClient:
         if (order := _order(values)) is not None and order <= self._dropped_to:
             return [Unknown(at=at, name="audio of what was interrupted")]
         audio = self._p.agent_audio
-        n_samples = len(data) // sample_bytes(audio.codec)
-        start = max(at.at, self._drained_at)
-        self._drained_at = start + n_samples * NS_PER_S // audio.rate_hz
+        if audio.codec in CODECS:
+            n_samples = len(data) // sample_bytes(audio.codec)
+            start = max(at.at, self._drained_at)
+            self._drained_at = start + n_samples * NS_PER_S // audio.rate_hz
         response = _text(values, "response")
+        said = [] if values.get("text") is None else _READERS["text"](self, values, at)
         return [
+            *said,
             AudioChunk(
                 at=at,
                 response_id=response,
@@ -230,7 +241,7 @@ class DeclaredClient:
                 transfer=transfer,
                 locator=locator,
                 data=data,
-            )
+            ),
         ]
 
     def _on_ready(self, values: Values, at: Instant) -> list[Event]:
@@ -239,6 +250,12 @@ class DeclaredClient:
         self._is_ready = True
         return [Ready(at=at)]
 
+    def _on_hello(self, values: Values, at: Instant) -> list[Event]:
+        if not self._has_hello and self._is_started:
+            self._replies += self._messages("start", {})
+        self._has_hello = True
+        return []
+
     def _on_interrupt(self, values: Values, at: Instant) -> list[Event]:
         is_held = self._drained_at > at.at
         self._drained_at = min(self._drained_at, at.at)
@@ -246,7 +263,7 @@ class DeclaredClient:
         self._replies += self._messages("cleared", {})
         if (order := _order(values)) is not None:
             self._dropped_to = max(self._dropped_to, order)
-        if "mark" in self._p.server and not is_held:
+        if ("mark" in self._p.server or self._p.drops_nothing) and not is_held:
             return [Unknown(at=at, name="an order to drop audio while none was held")]
         return [Interrupt(at=at, response_id=_text(values, "response"))]
 
@@ -321,7 +338,7 @@ def _name_of(message: dict[str, Any]) -> str:
 
 _Reader = Callable[[DeclaredClient, Values, Instant], list[Event]]
 _READERS: dict[str, _Reader] = {
-    "hello": lambda c, v, at: [],
+    "hello": DeclaredClient._on_hello,
     "ready": DeclaredClient._on_ready,
     "speech_started": lambda c, v, at: [
         SpeechStarted(at=at, offset_ms=_number(v, "offset_ms"), item_id=_text(v, "item"))

@@ -6,10 +6,9 @@ import base64
 import json
 from typing import Any
 
-from vakforge_eval.signal.pcm import sample_bytes
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import Wire
-from vakforge_probe.protocol.declared import Profile, ServerMessage
+from vakforge_probe.protocol.declared import OPUS_HZ, Profile, ServerMessage
 from vakforge_probe.protocol.server import (
     Answers,
     AudioAppended,
@@ -27,6 +26,8 @@ from vakforge_probe.protocol.template import Template
 
 __all__ = ["DeclaredServer"]
 
+_WIDTHS = {"pcm_s16le": 2, "float32le": 4, "pcmu": 1, "pcma": 1}
+"""Bytes of one sample, apart from the scoring core: the agent must not rest on it."""
 _KEPT: tuple[str, ...] = ("stream", "call", "tools", "model")
 """What the client says at the start and is repeated later."""
 
@@ -59,7 +60,9 @@ class DeclaredServer(Answers):
     @property
     def input_format(self) -> tuple[str, int]:
         """(codec, rate in Hz) of the user's audio."""
-        return self._p.user_audio.codec, self._p.user_audio.rate_hz
+        user = self._p.user_audio
+        # Opus may be coded from any rate, and is decoded to one.
+        return user.codec, OPUS_HZ if user.codec == "ogg_opus" else user.rate_hz
 
     @property
     def output_format(self) -> tuple[str, int]:
@@ -205,7 +208,9 @@ class DeclaredServer(Answers):
 
 def _ms(n_bytes: int, audio: tuple[str, int]) -> int:
     codec, rate_hz = audio
-    return n_bytes * 1000 // (sample_bytes(codec) * rate_hz)
+    if codec not in _WIDTHS:
+        return 0  # the bytes do not tell
+    return n_bytes * 1000 // (_WIDTHS[codec] * rate_hz)
 
 
 class _Writer:

@@ -12,6 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vakforge_eval.signal.codecs import make_decoder
+from vakforge_eval.signal.pcm import sample_bytes
 from vakforge_eval.timeline.events import (
     AudioChunk,
     Event,
@@ -19,6 +21,7 @@ from vakforge_eval.timeline.events import (
     Interrupt,
     Ready,
     ResponseEnded,
+    TextDelta,
     ToolCall,
     Unknown,
 )
@@ -56,6 +59,7 @@ MINIMAL: dict[str, Any] = {
     "user_audio": {},
     "agent_audio": {},
 }
+START = StartSession(SessionConfig())
 EVERY = sorted(shipped_profiles())
 
 
@@ -100,7 +104,11 @@ class TestShipped:
         pcm = np.arange(client.user_audio.frame_samples).astype("<i2").tobytes()
         (appended,) = server.receive(client.audio_frame(pcm))
         assert isinstance(appended, AudioAppended)
-        assert len(appended.data) in (len(pcm), len(pcm) // 2)
+        if client.user_audio.codec == "ogg_opus":
+            assert appended.data.startswith(b"OggS")
+        else:
+            width = sample_bytes(client.user_audio.codec)
+            assert len(appended.data) == client.user_audio.frame_samples * width
         writer = server.response()
         writer.begin(), writer.begin_message()
         (chunk,) = heard(client, writer.audio(b"\1\2" * 80))
@@ -318,3 +326,102 @@ def test_limits_hold(tmp_path: Path) -> None:
     assert isinstance(fault, Fault)
     assert fault.limit == "max_text_chars"
     assert client.receive('{"t":"d"}', at(0)) == []
+
+
+def test_what_waits_for_the_server_says_nothing_before_it_has_spoken() -> None:
+    said = {"hello": {"type": "free"}, "ready": {"type": "go"}}
+    facts = {**MINIMAL, "start_after": "hello", "client": {"start": {"type": "init"}}}
+    profile = Profile.model_validate({**facts, "server": said})
+    early, late = DeclaredClient(profile), DeclaredClient(profile)
+    assert early.send(START) == []
+    assert heard(early, ['{"type":"free"}', '{"type":"free"}']) == []
+    assert json_of(early.take_replies(0)) == [{"type": "init"}]
+    assert heard(late, ['{"type":"free"}']) == []
+    assert late.take_replies(0) == []
+    assert json_of(late.send(START)) == [{"type": "init"}]
+    with pytest.raises(ValueError, match=r"server\.hello is not declared"):
+        Profile.model_validate(facts)
+
+
+@pytest.mark.parametrize(("facts", "words"), [
+    ({"user_audio": {"codec": "ogg_opus", "rate_hz": 44_100}}, "rate_hz"),
+    ({"user_audio": {"codec": "ogg_opus", "frame_ms": 30}}, "frame_ms"),
+    ({"agent_audio": {"codec": "ogg_opus", "rate_hz": 24_000}}, "48000"),
+    ({"agent_audio": {"codec": "ogg_opus", "rate_hz": 48_000},
+      "server": {"mark": {"m": "$mark"}}, "client": {"played": {"m": "$mark"}}}, "mark"),
+])  # fmt: skip
+def test_what_opus_cannot_do_is_refused_with_its_key(facts: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Profile.model_validate({**MINIMAL, **facts})
+
+
+class TestUnmute:
+    def test_both_sides_are_one_stream_of_opus_each(self) -> None:
+        pytest.importorskip("av")
+        client, server = begun(shipped_profiles()["unmute"])
+        assert client.subprotocols == ("realtime",)
+        assert not client.is_ready_at_once
+        assert client.is_experimental
+        decoder = make_decoder("ogg_opus")
+        for k in range(4):
+            (appended,) = server.receive(client.audio_frame(bytes(960)))
+            assert isinstance(appended, AudioAppended)
+            assert len(decoder.feed(appended.data)) == (960 if k else 960 - 312)
+        assert client.user_payload() == ("ogg_opus", "json_base64", "/audio")
+
+    def test_it_is_told_to_be_what_the_script_says(self) -> None:
+        client = DeclaredClient(shipped_profiles()["unmute"])
+        (update,) = json_of(client.send(StartSession(SessionConfig(instructions="Be brief."))))
+        instructions = {"type": "constant", "text": "Be brief."}
+        assert update["session"] == {"instructions": instructions, "voice": None,
+                                     "allow_recording": False}  # fmt: skip
+
+    def test_its_own_words_are_understood(self) -> None:
+        client = DeclaredClient(shipped_profiles()["unmute"])
+        events = heard(client, [json.dumps(m) for m in (
+            {"type": "session.updated", "event_id": "e", "session": {"allow_recording": False}},
+            {"type": "response.created", "response": {"status": "in_progress", "voice": "v"}},
+            {"type": "unmute.response.text.delta.ready", "delta": "Hi"},
+            {"type": "response.text.delta", "delta": "Hi"},
+            {"type": "unmute.interrupted_by_vad"},
+            {"type": "conversation.item.input_audio_transcription.delta", "delta": "so",
+             "start_time": 1.5},
+        )])  # fmt: skip
+        assert [event.TYPE for event in events] == [
+            "ready", "response_started", "unknown", "text_delta", "interrupt", "user_transcript",
+        ]  # fmt: skip
+
+
+class TestMiniCpmO:
+    def test_a_second_of_floats_at_16_khz_is_a_message(self) -> None:
+        client, server = begun(shipped_profiles()["minicpm-o"])
+        pcm = np.arange(16_000).astype("<i2")
+        message = client.audio_frame(pcm.tobytes())
+        (appended,) = server.receive(message)
+        assert isinstance(appended, AudioAppended)
+        assert np.array_equal(np.frombuffer(appended.data, "<f4") * 32768, pcm)
+        assert client.user_payload() == ("float32le", "json_base64", "/input/audio")
+
+    @pytest.mark.parametrize("is_old", [True, False])
+    def test_sound_and_text_of_either_generation(self, is_old: bool) -> None:
+        client, _ = begun(shipped_profiles()["minicpm-o"])
+        sound, delta = "AAAAPwAAAL8=", "response.output.delta"
+        messages = (
+            [{"type": "response.output_audio.delta", "text": "Hi", "audio": sound,
+              "end_of_turn": False}, {"type": "response.listen"}]
+            if is_old else
+            [{"type": delta, "kind": "text", "text": "Hi"},
+             {"type": delta, "kind": "audio", "audio": sound}, {"type": delta, "kind": "listen"}]
+        )  # fmt: skip
+        text, chunk, last = heard(client, [json.dumps(m) for m in messages], 5)
+        assert isinstance(text, TextDelta)
+        assert text.text == "Hi"
+        assert isinstance(chunk, AudioChunk)
+        assert make_decoder(chunk.codec).feed(chunk.data).tolist() == [16384, -16384]
+        # It listens while the sound is still played: what is left of that is dropped.
+        assert isinstance(last, Interrupt)
+
+    def test_to_listen_while_nothing_is_held_is_no_interruption(self) -> None:
+        client, _ = begun(shipped_profiles()["minicpm-o"])
+        (event,) = heard(client, ['{"type":"response.listen"}'], 5)
+        assert isinstance(event, Unknown)
