@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,12 +43,14 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.net.alarm import Alarm, Handle
 from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.pacer import Pacer
-from vakforge_probe.net.shell import Sent
+from vakforge_probe.net.shell import Sent, Shell
 from vakforge_probe.net.stamps import ArrivalStamp
+from vakforge_probe.net.webhook import WebhookShell
 from vakforge_probe.net.websocket import WebSocketShell
 from vakforge_probe.protocol.base import EndSession, SessionConfig, StartSession, Wire
 from vakforge_probe.protocol.recognise import MAX_RECOGNISED_BYTES, looks_like
 from vakforge_probe.protocol.registry import make_client
+from vakforge_probe.protocol.twiml import SIGNATURE_HEADER, signature
 from vakforge_probe.recorder.mask import Mask
 from vakforge_probe.recorder.writer import CaptureWriter
 from vakforge_probe.scenario.compile import Compiled
@@ -137,16 +139,7 @@ class Call:
         self._n_received_bytes = 0
         self._cpu0, self._wall0 = time.process_time(), self._now()
         # Before the writer: what it refuses must leave nothing on the disk.
-        self._shell = WebSocketShell(
-            self._codec.dial_url(plan.target.url, _session_of(plan)),
-            headers={**self._codec.headers, **plan.target.headers},
-            subprotocols=self._codec.subprotocols,
-            ca_file=plan.target.ca,
-            limits=plan.limits,
-            on_message=self._on_message,
-            on_closed=self._on_closed,
-            on_fault=self._fail,
-        )
+        self._shell = self._make_shell()
         self._writer = CaptureWriter(
             plan.folder,
             self._header(),
@@ -164,6 +157,35 @@ class Call:
             now_ns=self._now,
             call_at=self._call_at,
             max_ahead_s=plan.limits.max_ahead_s,
+        )
+
+    def _make_shell(self) -> Shell:
+        target, webhook = self.plan.target, self._codec.webhook
+        url = self._codec.dial_url(target.url, _session_of(self.plan))
+        if webhook is None or not url.startswith("http"):
+            return self._websocket(url, target.headers)
+        return WebhookShell(
+            url,
+            webhook,
+            headers=target.headers,
+            token=target.auth_token,
+            ca_file=target.ca,
+            limits=self.plan.limits,
+            make=self._websocket,
+        )
+
+    def _websocket(self, url: str, headers: Mapping[str, str]) -> WebSocketShell:
+        token = self.plan.target.auth_token
+        signed = {} if token is None else {SIGNATURE_HEADER: signature(token, url, {})}
+        return WebSocketShell(
+            url,
+            headers={**self._codec.headers, **headers, **signed},
+            subprotocols=self._codec.subprotocols,
+            ca_file=self.plan.target.ca,
+            limits=self.plan.limits,
+            on_message=self._on_message,
+            on_closed=self._on_closed,
+            on_fault=self._fail,
         )
 
     def _header(self) -> dict[str, Any]:

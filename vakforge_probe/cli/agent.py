@@ -61,11 +61,11 @@ def agent(
     """Run the reference agent: OpenAI Realtime at / and /v1/realtime, others at their own paths.
 
     Once it listens it prints {"url": …} on stdout, with or without --json; with --port and
-    --tls-port together {"url": …, "tls_url": …}. Settings may also be
-    given for one connection by the URL's query: ws://127.0.0.1:8765/v1/realtime?reply_delay=0.5
+    --tls-port together {"url": …, "tls_url": …}. Settings may also be given for one connection by
+    the URL's query: ws://127.0.0.1:8765/v1/realtime?reply_delay=0.5
 
     Gemini Live is at /ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent,
-    Moshi at /api/chat, Pipecat at /ws-client, the declared protocols at the paths of their profiles:
+    Moshi at /api/chat, Pipecat at /ws-client, the declared protocols at their profiles' paths:
     /twilio, /telnyx, /plivo, /exotel, /vonage, /v1/live/sessions, /v1/agent/converse, …
 
     A certificate for --tls-port: openssl req -x509 -nodes -newkey ec -pkeyopt

@@ -13,6 +13,7 @@ from vakforge_eval.timeline.call import Capabilities
 from vakforge_eval.timeline.events import Event
 from vakforge_eval.timeline.instant import Instant
 from vakforge_eval.timeline.script import ToolSpec
+from vakforge_probe.protocol.twiml import VoiceWebhook
 
 __all__ = [
     "AudioFormat",
@@ -117,6 +118,11 @@ class ClientCodec(Protocol):
     """Whether nothing but this project's own agent has confirmed what it says and reads."""
     is_ready_at_once: bool
     """Whether no answer to the start of the session is to be waited for."""
+
+    @property
+    def webhook(self) -> VoiceWebhook | None:
+        """What is asked of an ``http(s)://`` target before the connection; None: no such step."""
+        ...
 
     @property
     def next_reply_ns(self) -> int | None:

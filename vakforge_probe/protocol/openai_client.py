@@ -135,6 +135,7 @@ class OpenAIRealtimeClient:
     """
 
     name = "openai-realtime"
+    webhook: None = None
     is_ready_at_once = False
 
     def __init__(
