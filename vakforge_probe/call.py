@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,7 @@ from vakforge_probe.net.websocket import WebSocketShell
 from vakforge_probe.protocol.base import EndSession, SessionConfig, StartSession, Wire
 from vakforge_probe.protocol.recognise import MAX_RECOGNISED_BYTES, looks_like
 from vakforge_probe.protocol.registry import make_client
+from vakforge_probe.protocol.twiml import SIGNATURE_HEADER, signature
 from vakforge_probe.recorder.mask import Mask
 from vakforge_probe.recorder.writer import CaptureWriter
 from vakforge_probe.scenario.compile import Compiled
@@ -160,20 +161,47 @@ class Call:
     def _new_shell(self) -> Shell:
         target, codec = self.plan.target, self._codec
         url = codec.dial_url(target.url, _session_of(self.plan))
-        tell: dict[str, Any] = {
-            "headers": {**codec.headers, **target.headers},
-            "ca_file": target.ca,
-            "limits": self.plan.limits,
-            "on_message": self._on_message,
-            "on_closed": self._on_closed,
-            "on_fault": self._fail,
-        }
-        if codec.signalling is None:
-            return WebSocketShell(url, subprotocols=codec.subprotocols, **tell)
-        # Loads an HTTP client, which only those who need it should wait for.
-        from vakforge_probe.net.webrtc import WebRtcShell
+        # These two load an HTTP client, which only those who need it should wait for.
+        if codec.signalling is not None:
+            from vakforge_probe.net.webrtc import WebRtcShell
 
-        return WebRtcShell(url, codec.signalling, **tell)
+            return WebRtcShell(
+                url,
+                codec.signalling,
+                headers={**codec.headers, **target.headers},
+                ca_file=target.ca,
+                limits=self.plan.limits,
+                on_message=self._on_message,
+                on_closed=self._on_closed,
+                on_fault=self._fail,
+            )
+        if codec.webhook is not None and url.startswith("http"):
+            from vakforge_probe.net.webhook import WebhookShell
+
+            return WebhookShell(
+                url,
+                codec.webhook,
+                headers=target.headers,
+                token=target.auth_token,
+                ca_file=target.ca,
+                limits=self.plan.limits,
+                make=self._websocket,
+            )
+        return self._websocket(url, target.headers)
+
+    def _websocket(self, url: str, headers: Mapping[str, str]) -> WebSocketShell:
+        token = self.plan.target.auth_token
+        signed = {} if token is None else {SIGNATURE_HEADER: signature(token, url, {})}
+        return WebSocketShell(
+            url,
+            headers={**self._codec.headers, **headers, **signed},
+            subprotocols=self._codec.subprotocols,
+            ca_file=self.plan.target.ca,
+            limits=self.plan.limits,
+            on_message=self._on_message,
+            on_closed=self._on_closed,
+            on_fault=self._fail,
+        )
 
     def _header(self) -> dict[str, Any]:
         plan = self.plan

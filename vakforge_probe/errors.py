@@ -92,8 +92,8 @@ class TargetError(ProbeError):
     Attributes
     ----------
     phase
-        resolve, connect, tls, handshake, ready, call or first_audio. Who raises it below the call
-        cannot always know; the call then sets it.
+        webhook, resolve, connect, tls, handshake, ready, call or first_audio. Who raises it below
+        the call cannot always know; the call then sets it.
     """
 
     kind = "target_error"

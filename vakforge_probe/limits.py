@@ -13,6 +13,8 @@ class Limits:
 
     resolve_s: float = 5.0
     """A resolver that needs longer would be measured instead of the target."""
+    webhook_s: float = 15.0
+    """What Twilio grants a voice webhook."""
     connect_s: float = 10.0
     tls_s: float = 10.0
     handshake_s: float = 10.0
@@ -29,6 +31,8 @@ class Limits:
     """OpenAI allows 15 MiB in one append; nothing sane is larger."""
     max_control_bytes: int = 4 * 1024 * 1024
     """Of a message that holds no audio: sessions, texts and tool arguments are far smaller."""
+    max_webhook_bytes: int = 64 * 1024
+    """TwiML is no longer."""
     max_received_bytes: int = 512 * 1024 * 1024
     """All messages of a call; half an hour of base64 audio is 115 MiB."""
     max_write_buffer_bytes: int = 1024 * 1024

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AfterValidator, Field, JsonValue, RootModel
+from pydantic import AfterValidator, Field, JsonValue, RootModel, ValidationInfo
 
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.protocol.registry import make_client
@@ -43,6 +43,7 @@ _LOOKS_SECRET = re.compile(r"auth|key|token|secret|password|cookie|credential", 
 _OWN_HEADERS = re.compile(
     r"host|connection|upgrade|content-length|transfer-encoding|sec-websocket-.*", re.IGNORECASE
 )
+_DEFAULT_PROTOCOL = "openai-realtime"
 _MIN_SECRET = 8
 """A shorter text turns up by chance in base64 audio, so that masking it would damage a capture."""
 _MAX_SECRET_BYTES = 16 * 1024
@@ -55,9 +56,11 @@ class Target:
 
     url: str = field(repr=False)
     label: str
-    protocol: str = "openai-realtime"
+    protocol: str = _DEFAULT_PROTOCOL
     model: str | None = None
     headers: dict[str, str] = field(default_factory=dict, repr=False)
+    auth_token: str | None = field(default=None, repr=False)
+    """Signs what a telephone network asks; None: nothing is signed."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     ca: Path | None = None
     hardware: dict[str, Any] | None = None
@@ -65,7 +68,7 @@ class Target:
 
 def _as_url(url: str) -> str:
     parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss"):
+    if parts.scheme not in ("ws", "wss", "http", "https"):
         raise ValueError("must be a ws:// or wss:// URL")
     if not parts.hostname:
         raise ValueError("the URL has no host")
@@ -74,6 +77,21 @@ def _as_url(url: str) -> str:
     if parts.username is not None or parts.password is not None:
         raise ValueError("credentials do not belong in a URL; use a header")
     return urlunsplit(parts._replace(fragment=""))
+
+
+def _as_url_of(url: str, info: ValidationInfo) -> str:
+    # Where the protocol is wrong, that is told instead.
+    if "protocol" in info.data:
+        _check_scheme(url, info.data["protocol"])
+    return url
+
+
+def _check_scheme(url: str, protocol: str) -> None:
+    codec, is_http = make_client(protocol), url.startswith("http")
+    if codec.signalling is not None and not is_http:
+        raise ValueError("must be a http:// or https:// URL")
+    if codec.signalling is None and codec.webhook is None and is_http:
+        raise ValueError("must be a ws:// or wss:// URL")
 
 
 def _as_protocol(name: str) -> str:
@@ -95,6 +113,12 @@ def _as_headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def _as_reference(text: str) -> str:
+    if not _is_reference(text):
+        raise ValueError("a secret is never written out: use ${env:NAME} or file:PATH")
+    return text
+
+
 def _check_name(name: str) -> None:
     if not _HEADER_NAME.fullmatch(name):
         raise ValueError("not a header's name")
@@ -107,12 +131,16 @@ def _is_reference(text: str) -> bool:
 
 
 class TargetEntry(Strict):
-    """One alias of ``targets.yaml``; `ca` and ``file:`` are looked for beside that file."""
+    """One alias of ``targets.yaml``; `ca` and ``file:`` are looked for beside that file.
 
-    url: Annotated[str, AfterValidator(_as_url)]
-    protocol: Annotated[str, AfterValidator(_as_protocol)] = "openai-realtime"
+    `auth_token` signs what a telephone network asks: ``X-Twilio-Signature``.
+    """
+
+    protocol: Annotated[str, AfterValidator(_as_protocol)] = _DEFAULT_PROTOCOL
+    url: Annotated[str, AfterValidator(_as_url), AfterValidator(_as_url_of)]
     model: str | None = None
     headers: Annotated[dict[str, str], AfterValidator(_as_headers)] = Field(default_factory=dict)
+    auth_token: Annotated[str, AfterValidator(_as_reference)] | None = None
     ca: str | None = None
     hardware: dict[str, JsonValue] | None = None
 
@@ -162,22 +190,24 @@ def load_targets(path: Path) -> dict[str, TargetEntry]:
 def _discreet(error: ConfigError) -> ConfigError:
     """Return `error` without what may be a secret."""
     place = error.key or ""
-    if not re.search(r"\.(url|headers)\b", place):
+    if not re.search(r"\.(url|headers|auth_token)\b", place):
         return error
     # The YAML reader quotes what it refuses; a checked header's message names the header only.
     message = error.message
-    if ".headers." in place:
+    if ".headers." in place or (".auth_token" in place and "never" not in message):
         message = f"must be text in quotes, and for a secret {_REFERENCE}"
     return ConfigError(message, file=error.file, line=error.line, key=place, nearest=error.nearest)
 
 
 def _beside(path: Path, entry: TargetEntry) -> TargetEntry:
-    headers = {
-        name: f"{_FILE}{path.parent / text.removeprefix(_FILE)}" if text.startswith(_FILE) else text
-        for name, text in entry.headers.items()
-    }
+    def beside(text: str) -> str:
+        is_file = text.startswith(_FILE)
+        return f"{_FILE}{path.parent / text.removeprefix(_FILE)}" if is_file else text
+
+    headers = {name: beside(text) for name, text in entry.headers.items()}
+    token = None if entry.auth_token is None else beside(entry.auth_token)
     ca = None if entry.ca is None else str(path.parent / entry.ca)
-    return entry.model_copy(update={"headers": headers, "ca": ca})
+    return entry.model_copy(update={"headers": headers, "auth_token": token, "ca": ca})
 
 
 def resolve_target(
@@ -190,7 +220,10 @@ def resolve_target(
     ca: Path | None = None,
     hardware: dict[str, Any] | None = None,
 ) -> Target:
-    """Return the target that `name` (an alias or a ws:// or wss:// URL) means.
+    """Return the target that `name` (an alias or a URL) means.
+
+    A URL is ws:// or wss://; http:// or https:// where the protocol posts an offer (WebRTC), or
+    has a voice webhook.
 
     Options given here win over the alias's own. `headers` are ``NAME=VALUE`` texts whose values
     refer to secrets by ``${env:NAME}`` or ``file:PATH``.
@@ -209,17 +242,26 @@ def resolve_target(
     for key, reference in {**entry.headers, **dict(map(parse_header, headers))}.items():
         resolved[key], found = _resolve(key, reference)
         secrets |= found
+    token = None
+    if entry.auth_token is not None:
+        token, found = _resolve("auth_token", entry.auth_token)
+        secrets |= found
     ca = ca or (None if entry.ca is None else Path(entry.ca))
     if ca is not None:
         _check_certificates(ca)
     protocol = protocol or entry.protocol
     make_client(protocol)
+    try:
+        _check_scheme(url, protocol)
+    except ValueError as error:
+        raise ConfigError(f"{error} for {protocol}", key="target") from None
     return Target(
         url=url,
         label=label,
         protocol=protocol,
         model=model or entry.model,
         headers=resolved,
+        auth_token=token,
         secrets=tuple(sorted(secrets, key=len, reverse=True)),
         ca=ca,
         hardware=hardware or entry.hardware,

@@ -90,6 +90,7 @@ def test_an_alias_without_a_targets_file_says_so() -> None:
     ("url", "why"),
     [
         ("https://agent.example/", "ws:// or wss://"),
+        ("ftp://agent.example/", "ws:// or wss://"),
         ("ws://", "no host"),
         ("ws://:80/", "no host"),
         ("ws://host:99999/", "[Pp]ort"),
@@ -313,3 +314,27 @@ def test_a_secret_file_that_cannot_be_used_is_named(
 
 def test_a_target_can_be_made_by_hand() -> None:
     assert Target(url=URL, label="mine").headers == {}
+
+
+# -- the voice webhook of a telephone bot -------------------------------------------------------
+
+
+def test_a_webhook_is_a_target_where_the_protocol_has_one() -> None:
+    assert resolve_target("https://bot.example/voice", protocol="twilio").url.startswith("https:")
+    with pytest.raises(ConfigError, match="ws:// or wss:// URL for telnyx"):
+        resolve_target("https://bot.example/voice", protocol="telnyx")
+
+
+def test_its_token_is_a_reference_and_never_shown(
+    write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOT_TOKEN", CANARY)
+    lines = "url: 'https://b.example/voice'", "protocol: twilio"
+    entries = load_targets(write(*lines, "auth_token: ${env:BOT_TOKEN}"))
+    target = resolve_target("prod", targets=entries)
+    assert (target.auth_token, target.secrets) == (CANARY, (CANARY,))
+    assert CANARY not in repr(target)
+    for token, words in ((CANARY, "never written out"), ("1234567890", "in quotes")):
+        with pytest.raises(ConfigError, match=words) as caught:
+            load_targets(write(*lines, f"auth_token: {token}"))
+        assert token not in str(caught.value)

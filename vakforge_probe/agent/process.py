@@ -47,18 +47,21 @@ def run_agent(
     truth: Path | None,
     *,
     certificate: tuple[Path, Path] | None = None,
+    tls_port: int | None = None,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> ExitCode:
-    """Serve until SIGINT or SIGTERM; prints one JSON line with the URL once it listens.
+    """Serve until SIGINT or SIGTERM; prints one JSON line with the URLs once it listens.
 
     Parameters
     ----------
     settings
         ``key=value`` texts.
     certificate
-        Files of a certificate and its key, to speak TLS.
+        Files of a certificate and its key, to speak TLS on `port`.
+    tls_port
+        Speak TLS here instead, and plain on `port`.
     on_ready
-        Called with the URL before it is printed.
+        Called with each URL before they are printed.
 
     Raises
     ------
@@ -83,14 +86,18 @@ def run_agent(
             loop.add_signal_handler(number, stop, code)
         clips = data_root() / "clips"
         try:
-            server = await serve(behaviour, host, port, truth, clips, ssl=tls)
+            server = await serve(behaviour, host, port, truth, clips, ssl=tls, tls_port=tls_port)
         except OSError as error:
             raise ConfigError(
                 f"cannot be served: {error.strerror}", value=error.filename or f"{host}:{port}"
             ) from None
         async with server:
-            on_ready(server.url)
-            print(json.dumps({"url": server.url}), flush=True)  # noqa: T201 - read by whoever waits
+            urls = {"url": server.url}
+            if server.tls_url is not None and server.tls_url != server.url:
+                urls["tls_url"] = server.tls_url
+            for url in urls.values():
+                on_ready(url)
+            print(json.dumps(urls), flush=True)  # noqa: T201 - read by whoever waits
             with frozen_heap():
                 return await stopped
 

@@ -35,11 +35,18 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
 class AgentServer:
-    """A running agent; close it, or use it as an asynchronous context."""
+    """A running agent; close it, or use it as an asynchronous context.
 
-    def __init__(self, server: Server, truth: TruthLog, *, is_tls: bool) -> None:
-        self._server, self._truth = server, truth
-        self._scheme = "wss" if is_tls else "ws"
+    Parameters
+    ----------
+    servers
+        Scheme of the URLs, and the listener; the first is the one that `host`, `port`, `url` and
+        `url_for` mean unless another scheme is named.
+    """
+
+    def __init__(self, servers: dict[str, Server], truth: TruthLog) -> None:
+        self._servers, self._truth = servers, truth
+        self._scheme, self._server = next(iter(servers.items()))
 
     @property
     def host(self) -> str:
@@ -56,19 +63,27 @@ class AgentServer:
         """URL to dial for OpenAI Realtime; knobs go into its query."""
         return self.url_for("openai-realtime")
 
-    def url_for(self, protocol: str) -> str:
-        """Return the URL to dial for ``NAME[/PROFILE]``."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self._scheme}://{host}:{self.port}{path_of(protocol)}"
+    @property
+    def tls_url(self) -> str | None:
+        """The same over TLS; None where no port speaks it."""
+        return self.url_for("openai-realtime", "wss") if "wss" in self._servers else None
+
+    def url_for(self, protocol: str, scheme: str | None = None) -> str:
+        """Return the URL to dial for ``NAME[/PROFILE]``, by ``ws`` or ``wss`` if that is said."""
+        scheme = scheme or self._scheme
+        address = next(iter(self._servers[scheme].sockets)).getsockname()
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        return f"{scheme}://{host}:{address[1]}{path_of(protocol)}"
 
     async def serve_forever(self) -> None:
         """Serve until cancelled."""
-        await self._server.serve_forever()
+        await asyncio.gather(*(server.serve_forever() for server in self._servers.values()))
 
     async def close(self) -> None:
         """Close all connections and the truth log."""
-        self._server.close()
-        await self._server.wait_closed()
+        for server in self._servers.values():
+            server.close()
+            await server.wait_closed()
         self._truth.close()
 
     async def __aenter__(self) -> Self:
@@ -146,11 +161,14 @@ async def serve(
     clips_root: Path,
     *,
     ssl: tls.SSLContext | None = None,
+    tls_port: int | None = None,
 ) -> AgentServer:
     """Start the agent on `host`:`port` (0: any free port).
 
     Parameters
     ----------
+    ssl, tls_port
+        With both TLS is spoken on that port beside; with `ssl` alone on `port`.
     truth
         File that the truth log is appended to; None: no log.
     clips_root
@@ -169,20 +187,27 @@ async def serve(
     now_ns, alarm = now_ns_of(loop), Alarm.of(loop)
     log = TruthLog(truth, alarm, now_ns)
     desk = _Desk(behaviour, World(store, ClipBook(store.callers()), alarm, now_ns), log)
+    ports = {"ws" if ssl is None or tls_port is not None else "wss": port}
+    if ssl is not None and tls_port is not None:
+        ports["wss"] = tls_port
+    servers: dict[str, Server] = {}
     try:
-        server = await serve_websocket(
-            desk.run,
-            process_request=desk.refuse,
-            select_subprotocol=_subprotocol,
-            create_connection=AgentConnection,
-            compression=None,
-            ping_interval=None,
-            max_size=MAX_MESSAGE_BYTES,
-            close_timeout=1,
-            sock=stamped_listener(host, port),
-            ssl=ssl,
-        )
+        for scheme, number in ports.items():
+            servers[scheme] = await serve_websocket(
+                desk.run,
+                process_request=desk.refuse,
+                select_subprotocol=_subprotocol,
+                create_connection=AgentConnection,
+                compression=None,
+                ping_interval=None,
+                max_size=MAX_MESSAGE_BYTES,
+                close_timeout=1,
+                sock=stamped_listener(host, number),
+                ssl=ssl if scheme == "wss" else None,
+            )
     except BaseException:
+        for server in servers.values():
+            server.close()
         log.close()
         raise
-    return AgentServer(server, log, is_tls=ssl is not None)
+    return AgentServer(servers, log)

@@ -12,17 +12,26 @@ from vakforge_probe.errors import ConfigError, ExitCode
 
 __all__ = ["agent"]
 
+_DEFAULT_PORT = 8765
+
 
 @command
 def agent(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port; 0 takes a free one. [default: 8765, or none if --tls-port is given]",
+        ),
+    ] = None,
     tls_port: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=65535,
-            help="Speak TLS, on this port instead; needs --tls-cert and --tls-key.",
+            help="Speak TLS on this port; needs --tls-cert and --tls-key.",
         ),
     ] = None,
     tls_cert: Annotated[
@@ -51,11 +60,12 @@ def agent(
 ) -> ExitCode | None:
     """Run the reference agent: OpenAI Realtime at / and /v1/realtime, others at their own paths.
 
-    Once it listens it prints {"url": …} on stdout, with or without --json. Settings may also be
-    given for one connection by the URL's query: ws://127.0.0.1:8765/v1/realtime?reply_delay=0.5
+    Once it listens it prints {"url": …} on stdout, with or without --json; with --port and
+    --tls-port together {"url": …, "tls_url": …}. Settings may also be given for one connection by
+    the URL's query: ws://127.0.0.1:8765/v1/realtime?reply_delay=0.5
 
     Gemini Live is at /ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent,
-    Moshi at /api/chat, Pipecat at /ws-client, declared protocols at the paths of their profiles:
+    Moshi at /api/chat, Pipecat at /ws-client, the declared protocols at their profiles' paths:
     /twilio, /telnyx, /plivo, /exotel, /vonage, /v1/live/sessions, /v1/agent/converse, …
 
     A certificate for --tls-port: openssl req -x509 -nodes -newkey ec -pkeyopt
@@ -71,7 +81,7 @@ def agent(
     console = human(as_json=True, quiet=quiet)
 
     def tell(url: str) -> None:
-        ca = f" --ca {tls_cert}" if certificate else ""
+        ca = f" --ca {tls_cert}" if url.startswith("wss:") else ""
         for line in (
             f"reference agent at {url} (Ctrl-C stops it)",
             f"  probe it:  vakforge-probe run latency --target '{url}?reply_delay=0.8'{ca}",
@@ -79,12 +89,14 @@ def agent(
         ):
             console.print(line, markup=False)
 
+    plain = _DEFAULT_PORT if port is None else port
     return run_agent(
         host,
-        port if tls_port is None else tls_port,
+        tls_port if port is None and tls_port is not None else plain,
         set_ or [],
         truth,
         certificate=certificate,
+        tls_port=None if port is None else tls_port,
         on_ready=tell,
     )
 

@@ -28,7 +28,12 @@ def run(
             metavar="SUITE|FILE…", help="Shipped suites or files; SUITE#ID is one scenario of it."
         ),
     ],
-    target: Annotated[str, typer.Option(help="URL (ws:// or wss://) or alias of the target.")],
+    target: Annotated[
+        str,
+        typer.Option(
+            help="URL (ws:// or wss://; twilio: or http(s)://, its webhook) or alias of the target."
+        ),
+    ],
     protocol: Annotated[
         str | None,
         typer.Option(

@@ -14,6 +14,7 @@ from vakforge_eval.timeline.events import Event
 from vakforge_eval.timeline.instant import Instant
 from vakforge_eval.timeline.script import ToolSpec
 from vakforge_probe.protocol.signalling import Signalling
+from vakforge_probe.protocol.twiml import VoiceWebhook
 
 __all__ = [
     "AudioFormat",
@@ -125,6 +126,11 @@ class ClientCodec(Protocol):
 
         None: all goes by one WebSocket.
         """
+        ...
+
+    @property
+    def webhook(self) -> VoiceWebhook | None:
+        """What is asked of an ``http(s)://`` target before the connection; None: no such step."""
         ...
 
     @property

@@ -59,7 +59,7 @@ ServerMessage = Literal[
 ]
 
 _OF_CALL = frozenset({"stream", "call", "account", "seq", "event", "model", "instructions",
-                      "tools"})  # fmt: skip
+                      "tools", "parameters"})  # fmt: skip
 _SPAN = frozenset({"start_ms", "end_ms"})
 _CLIENT_HOLES: dict[str, frozenset[str]] = {
     "start": frozenset({"codec", "rate_hz", "agent_codec", "agent_rate_hz"}),
@@ -150,6 +150,10 @@ class Profile(_Strict):
     confirmed_by
         Which server, SDK or recording has shown that this profile is right; without any it is
         experimental.
+    webhook
+        How an ``http(s)://`` target is asked where the call's audio goes; None: it cannot be one.
+    id_prefixes
+        What the names of a stream, call and account begin with.
     path, query
         Where the reference agent serves it, and what clients put into a URL's query.
     is_continuous
@@ -168,6 +172,8 @@ class Profile(_Strict):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
     about: str
     confirmed_by: str | None = None
+    webhook: Literal["twiml"] | None = None
+    id_prefixes: dict[Literal["stream", "call", "account"], str] = Field(default_factory=dict)
     path: Annotated[str, Field(pattern=r"^/[A-Za-z0-9/._-]+$")]
     query: list[str] = Field(default_factory=list)
     headers: dict[str, str] = Field(default_factory=dict)

@@ -12,7 +12,7 @@ import json
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -62,11 +62,13 @@ from vakforge_probe.protocol.strict import (
     parse_object,
 )
 from vakforge_probe.protocol.template import Template
+from vakforge_probe.protocol.twiml import VoiceWebhook
 from vakforge_probe.text import clean
 
 __all__ = ["DeclaredClient"]
 
 Values = Mapping[str, Any]
+_NAMED: tuple[Literal["stream", "call", "account"], ...] = ("stream", "call", "account")
 MAX_ORDER_CHARS = 20
 MAX_NUMBER = 10**12
 
@@ -88,13 +90,14 @@ class DeclaredClient:
         self.flush_on = profile.flushes
         self.is_experimental = profile.is_experimental
         self.is_ready_at_once = "ready" not in profile.server
-        self._call: dict[str, Any] = {
-            "stream": secrets.token_hex(16),
-            "call": secrets.token_hex(16),
-            "account": secrets.token_hex(16),
-            "seq": 0,
-            "chunk": 0,
-        }
+        self._call: dict[str, Any] = {"seq": 0, "chunk": 0}
+        for name in _NAMED:
+            self._call[name] = profile.id_prefixes.get(name, "") + secrets.token_hex(16)
+        self.webhook = (
+            VoiceWebhook(self._call["call"], self._call["account"])
+            if profile.webhook == "twiml"
+            else None
+        )
         self._replies: list[Wire] = []
         self._tools: dict[str, str] = {}
         self._marks: deque[tuple[int, Any]] = deque()
@@ -124,6 +127,7 @@ class DeclaredClient:
                     "model": config.model,
                     "instructions": config.instructions,
                     "tools": tools,
+                    "parameters": {} if self.webhook is None else self.webhook.parameters,
                     "codec": self.user_audio.codec,
                     "rate_hz": self.user_audio.rate_hz,
                     "agent_codec": self._p.agent_audio.codec,

@@ -64,6 +64,7 @@ class GeminiLiveClient:
     name = "gemini-live"
     is_experimental = False
     is_ready_at_once = False
+    webhook: None = None
     subprotocols: tuple[str, ...] = ()
 
     profile = ""

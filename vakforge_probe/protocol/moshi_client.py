@@ -53,6 +53,7 @@ class MoshiClient:
     name = "moshi"
     is_experimental = True
     is_ready_at_once = False
+    webhook: None = None
     subprotocols: tuple[str, ...] = ()
     next_reply_ns = None
 

@@ -138,6 +138,7 @@ class OpenAIRealtimeClient:
 
     signalling = None
     name = "openai-realtime"
+    webhook: None = None
     is_ready_at_once = False
 
     def __init__(

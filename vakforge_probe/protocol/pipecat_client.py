@@ -50,6 +50,7 @@ class PipecatClient:
     profile = ""
     is_experimental = False
     is_ready_at_once = True
+    webhook: None = None
     subprotocols: tuple[str, ...] = ()
 
     def __init__(self, limits: Limits | None = None) -> None:

@@ -74,6 +74,7 @@ class RtpClient:
     subprotocols: tuple[str, ...] = ()
     flush_on: frozenset[str] = frozenset()
     signalling: Signalling | None = None
+    webhook = None
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()

@@ -138,7 +138,7 @@ class CallTimeline:
     Attributes
     ----------
     phases
-        Connection phases (resolve, connect, tls, handshake, ready) -> (start, end) in ns.
+        Connection phases (webhook, resolve, connect, tls, handshake, ready) -> (start, end) in ns.
     stream
         Structured array of the user's audio frames (`records.RECORD_DTYPE`), in order.
     flushes

@@ -105,6 +105,30 @@ def test_it_speaks_tls_and_the_probe_checks_its_certificate(
     assert "certificate" in said.out
 
 
+@pytest.mark.wallclock
+def test_plain_and_tls_are_served_at_once_with_one_truth_log(
+    start_cli: Any, cli: Any, make_certificate: Any, write_suite: Any, tmp_path: Path
+) -> None:
+    certificate = make_certificate()
+    truth = tmp_path / "truth.jsonl"
+    process = start_cli(
+        "agent", "--port", 0, "--tls-port", 0, "--tls-cert", certificate.cert_file,
+        "--tls-key", certificate.key_file, "--truth", truth, "--quiet",
+    )  # fmt: skip
+    urls = json.loads(process.stdout.readline())
+    suite = write_suite({"id": "hello", "steps": [{"hang_up": None, "at": "0.2 s"}]})
+    for name, scheme in (("url", "ws"), ("tls_url", "wss")):
+        assert urls[name].startswith(f"{scheme}://")
+        said = cli(
+            "run", suite, "--target", urls[name], "--ca", certificate.cert_file, "--out", name
+        )
+        assert said.code == 4, said.err
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    lines = map(json.loads, truth.read_text().splitlines())
+    assert [line["connection"] for line in lines if line["type"] == "connected"] == ["1", "2"]
+
+
 def test_a_child_agent_does_not_take_the_users_own_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
