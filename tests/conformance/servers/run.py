@@ -37,7 +37,7 @@ from vakforge_eval.metrics.bargein import stop_heard
 from vakforge_eval.metrics.interruption import interruption_response
 from vakforge_eval.metrics.latency import ttfa_heard, ttft
 from vakforge_eval.metrics.view import CallView
-from vakforge_eval.timeline.events import Ready, TextDelta
+from vakforge_eval.timeline.events import Fault, Ready, TextDelta
 from vakforge_eval.timeline.values import Measured
 from vakforge_probe.campaign import System, plan_campaign, run_campaign
 from vakforge_probe.errors import ConfigError
@@ -89,6 +89,7 @@ class Found:
     n_ready: int = 0
     audio_s: float = 0.0
     n_texts: int = 0
+    n_faults: int = 0
     failures: list[str] = field(default_factory=list)
 
 
@@ -164,6 +165,7 @@ def measured(port: int, server: Server, doors: list[Door], repeats: int) -> dict
 def _note(found: Found, view: CallView) -> None:
     found.n_calls += 1
     found.n_ready += any(isinstance(event, Ready) for event in view.timeline.events)
+    found.n_faults += sum(isinstance(event, Fault) for event in view.timeline.events)
     found.n_texts += sum(isinstance(event, TextDelta) for event in view.timeline.events)
     found.audio_s += sum(len(chunk.pcm) / chunk.rate_hz for chunk in view.timeline.audio)
     for number, turn in enumerate(view.turn_views, 1):
@@ -215,6 +217,7 @@ def rows_of(server: Server, door: Door, found: list[Found], load: float) -> dict
         "n_ready": [f.n_ready for f in found],
         "audio_s": [round(f.audio_s, 3) for f in found],
         "n_texts": [f.n_texts for f in found],
+        "n_faults": [f.n_faults for f in found],
         "failures": sorted({text for f in found for text in f.failures}),
         "metrics": [],
     }
@@ -235,8 +238,10 @@ def bars_of(row: dict[str, Any]) -> list[Bar]:
         return []
     name = f"{row['server']}, {row['protocol']}"
     n_ready, n_calls, audio_s = sum(row["n_ready"]), sum(row["n_calls"]), row["audio_s"]
+    n_faults = sum(row["n_faults"])
     bars = [
         Bar(f"{name}: calls begun", f"{n_calls}", n_ready, n_ready == n_calls),
+        Bar(f"{name}: breaches of the protocol", "0", n_faults, n_faults == 0),
         Bar(f"{name}: audio heard (s)", "> 0", min(audio_s), min(audio_s) > 0),
     ]
     if not row["has_models"]:
