@@ -147,7 +147,9 @@ class Conversation:
             self._journal_step(fire, start, sent.before)
             self._expect_reply(fire, start)
         while self._by_hand and self._by_hand[0][0] <= end:
-            self._by_hand.pop(0)[1]()
+            act = self._by_hand.pop(0)[1]
+            if self._codec.capabilities.manual_commit:  # or the target has detected a turn
+                act()
         for edge in self._ear.tick(self._now()):
             self._director.heard(edge)
 

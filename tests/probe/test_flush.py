@@ -134,6 +134,35 @@ INTERRUPTED = {
 }
 
 
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_null_turn_detection_is_push_to_talk_until_the_target_detects_a_turn(
+    with_target: Any, playing: Any, journal: Any, is_shown: bool
+) -> None:
+    """Some servers write null for whatever they were not told, and detect turns all the same."""
+
+    async def target(peer: Any) -> None:
+        await peer.open_session(audio={"input": {"turn_detection": None}})
+        await frames(peer, 30)
+        if is_shown:
+            await peer.say("input_audio_buffer.speech_started", audio_start_ms=1, item_id="u")
+        await frames(peer, 150)
+        await peer.say("response.created", response={"id": "r"})
+        await peer.audio(2000)
+        await frames(peer, 20)
+        await peer.say("input_audio_buffer.speech_started", audio_start_ms=1, item_id="v")
+        await peer.listen()
+
+    scenario = {
+        "id": "null",
+        "steps": [{"say": None, "clip": QUESTION, "at": "0.2 s"}, {"hang_up": None, "at": "6 s"}],
+    }
+    outcome, peer = with_target(target, playing(scenario))
+    told = {message["type"] for message in peer.got}
+    assert ("input_audio_buffer.commit" in told) is not is_shown
+    assert ("response.create" in told) is not is_shown
+    assert len(journal(outcome.capture, "flush")) == 1
+
+
 def sent_types(capture: Capture) -> list[str]:
     """All that the caller said beside audio, in order."""
 

@@ -51,7 +51,6 @@ class MoshiClient:
 
     signalling = None
     name = "moshi"
-    is_experimental = True
     is_ready_at_once = False
     webhook: None = None
     subprotocols: tuple[str, ...] = ()
@@ -60,6 +59,8 @@ class MoshiClient:
     def __init__(self, limits: Limits | None = None, *, profile: str = "") -> None:
         self.limits = limits or Limits()
         self.profile = profile
+        # Moshi's own server (moshi 0.2.13) has confirmed the rest.
+        self.is_experimental = profile == PERSONAPLEX
         self.headers: dict[str, str] = {}
         self.user_audio = AudioFormat(OGG_OPUS, USER_HZ)
         self.flush_on: frozenset[str] = frozenset()

@@ -102,6 +102,7 @@ class _State:
     active: set[str] = field(default_factory=set)
     owes_create: bool = False
     is_ready: bool = False
+    detects_turns: bool = False
 
 
 class OpenAIRealtimeClient:
@@ -320,7 +321,8 @@ class OpenAIRealtimeClient:
 
     def _apply_session(self) -> None:
         detection = names.turn_detection(self._s.session)
-        is_manual = self._is_manual if detection == "unstated" else detection is None
+        is_unstated = detection == "unstated" or self._s.detects_turns
+        is_manual = self._is_manual if is_unstated else detection is None
         # Where it is not stated, the protocol's default holds, which is true.
         interrupts = not isinstance(detection, dict) or detection.get("interrupt_response")
         by_session = {SpeechStarted.TYPE} if not is_manual and interrupts is not False else set()
@@ -368,6 +370,10 @@ class OpenAIRealtimeClient:
 
     def _on_speech_started(self, message: dict[str, Any], at: Instant) -> list[Event]:
         offset = read.number(message, "audio_start_ms")
+        if self.capabilities.manual_commit and not self._is_manual:
+            # Its session's null was no answer: some write one for all that they were not told.
+            self._s.detects_turns = True
+            self._apply_session()
         return [SpeechStarted(at=at, offset_ms=offset, item_id=read.optional(message, "item_id"))]
 
     def _on_speech_stopped(self, message: dict[str, Any], at: Instant) -> list[Event]:

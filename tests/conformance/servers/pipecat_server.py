@@ -1,8 +1,8 @@
 """A bot of Pipecat's own parts: transport, voice activity, turns, serializers; its models are fake.
 
-Run by the Python that has ``pipecat-ai[websocket,silero,openai,runner]``:
+Run by the Python that has ``pipecat-ai[websocket,webrtc,silero,openai,runner]``:
 ``python pipecat_server.py PORT MODELS_URL``. A client of ``/ws`` is a telephone network (Twilio),
-one of ``/ws-client`` speaks protobuf frames.
+one of ``/ws-client`` speaks protobuf frames, one of ``/api/offer`` WebRTC.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 import uvicorn
-from fastapi import FastAPI, WebSocket
+from fastapi import BackgroundTasks, FastAPI, WebSocket
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.audio.vad.vad_analyzer import VADParams
 from pipecat.pipeline.pipeline import Pipeline
@@ -28,6 +28,14 @@ from pipecat.serializers.twilio import TwilioFrameSerializer
 from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.services.openai.stt import OpenAISTTService
 from pipecat.services.openai.tts import OpenAITTSService
+from pipecat.transports.base_transport import BaseTransport, TransportParams
+from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+from pipecat.transports.smallwebrtc.request_handler import (
+    SmallWebRTCPatchRequest,
+    SmallWebRTCRequest,
+    SmallWebRTCRequestHandler,
+)
+from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
 from pipecat.transports.websocket.fastapi import (
     FastAPIWebsocketParams,
     FastAPIWebsocketTransport,
@@ -38,19 +46,20 @@ from pipecat.turns.user_stop.speech_timeout_user_turn_stop_strategy import (
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 app = FastAPI()
+offers = SmallWebRTCRequestHandler()
 models_url = sys.argv[2] if len(sys.argv) > 2 else ""
 
 
-async def run_bot(
-    websocket: WebSocket, serializer: FrameSerializer, in_hz: int, out_hz: int
-) -> None:
-    """Answer one client until it is gone."""
-    transport = FastAPIWebsocketTransport(
-        websocket=websocket,
-        params=FastAPIWebsocketParams(
-            audio_in_enabled=True, audio_out_enabled=True, serializer=serializer
-        ),
+def by_websocket(websocket: WebSocket, serializer: FrameSerializer) -> BaseTransport:
+    """Return the transport for a client of a WebSocket."""
+    params = FastAPIWebsocketParams(
+        audio_in_enabled=True, audio_out_enabled=True, serializer=serializer
     )
+    return FastAPIWebsocketTransport(websocket=websocket, params=params)
+
+
+async def run_bot(transport: BaseTransport, in_hz: int, out_hz: int) -> None:
+    """Answer one client until it is gone."""
     context = LLMContext([{"role": "system", "content": "Be brief."}])
     aggregators = LLMContextAggregatorPair(
         context,
@@ -92,14 +101,33 @@ async def telephone(websocket: WebSocket) -> None:
     _, call = await parse_telephony_websocket(websocket)
     params = TwilioFrameSerializer.InputParams(auto_hang_up=False)
     serializer = TwilioFrameSerializer(stream_sid=call["stream_id"], params=params)
-    await run_bot(websocket, serializer, 8000, 8000)
+    await run_bot(by_websocket(websocket, serializer), 8000, 8000)
 
 
 @app.websocket("/ws-client")
 async def plain(websocket: WebSocket) -> None:
     """Serve a client of protobuf frames."""
     await websocket.accept()
-    await run_bot(websocket, ProtobufFrameSerializer(), 16000, 24000)
+    await run_bot(by_websocket(websocket, ProtobufFrameSerializer()), 16000, 24000)
+
+
+@app.post("/api/offer")
+async def offer(request: SmallWebRTCRequest, tasks: BackgroundTasks) -> object:
+    """Answer the offer of a WebRTC client, and serve it."""
+
+    async def connected(connection: SmallWebRTCConnection) -> None:
+        params = TransportParams(audio_in_enabled=True, audio_out_enabled=True)
+        transport = SmallWebRTCTransport(connection, params)
+        tasks.add_task(run_bot, transport, 16000, 24000)
+
+    return await offers.handle_web_request(request, connected)
+
+
+@app.patch("/api/offer")
+async def candidate(request: SmallWebRTCPatchRequest) -> dict[str, str]:
+    """Take candidates that come later."""
+    await offers.handle_patch_request(request)
+    return {"status": "success"}
 
 
 if __name__ == "__main__":

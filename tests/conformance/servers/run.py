@@ -1,12 +1,13 @@
 """Probe servers that others wrote, with models whose delays are programmed.
 
-Run it from the project's root, on a machine that is idle otherwise; it makes a venv of its own (600
-MB) and takes about 6 minutes::
+Run it from the project's root, on a machine that is idle otherwise; it makes a venv for each server
+(4 GB in all, kept in ``--venvs``), and its calls take half an hour::
 
     python tests/conformance/servers/run.py --out benchmarks/conformance/servers.json
 
 What a server adds by itself (voice activity, turns, buffers) is not known. But what its models take
-is, so two settings of them must differ in the measured latency as they do in the models.
+is, so two settings of them must differ in the measured latency as they do in the models. With
+``--only NAME`` it probes one server, or one protocol, and leaves the other results as they are.
 """
 
 from __future__ import annotations
@@ -15,29 +16,34 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.truth.bench import Bar, bars_table, host_line, ms, write_results
+from tests.conformance.servers.catalogue import SERVERS, Door, Server
+from tests.conformance.venvs import python_of
 from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.reader import Capture
 from vakforge_eval.metrics.bargein import stop_heard
 from vakforge_eval.metrics.interruption import interruption_response
 from vakforge_eval.metrics.latency import ttfa_heard, ttft
 from vakforge_eval.metrics.view import CallView
+from vakforge_eval.timeline.events import Fault, Ready, TextDelta
 from vakforge_eval.timeline.values import Measured
 from vakforge_probe.campaign import System, plan_campaign, run_campaign
+from vakforge_probe.errors import ConfigError
 from vakforge_probe.header import probe_host, scheduling, versions
 from vakforge_probe.net.loop import new_event_loop
+from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.scenario.loader import load_suite
 from vakforge_probe.target import Target
 
@@ -49,25 +55,16 @@ METRICS = {
     "stop_heard": stop_heard,
 }
 WITHIN_MS = 40.0
-"""A voice activity detector judges by the 32 ms, and a bot sends every 20 to 40 ms."""
-
-
-@dataclass(frozen=True)
-class Server:
-    """One server: what to install, how to start it, and at which path it speaks what."""
-
-    name: str
-    requirement: str
-    script: str
-    paths: dict[str, str]
+"""Voice activity detectors judge by the 32 to 40 ms, and servers send every 20 to 40 ms."""
+START_S = 180.0
 
 
 @dataclass(frozen=True)
 class Delays:
     """What the models take (s).
 
-    A server transcribes while it waits whether the user goes on, so that what `stt` takes may not
-    show; it is the same in all settings.
+    A server may transcribe while it waits whether the user goes on, so that what `stt` takes need
+    not show; it is the same in all settings.
     """
 
     llm: float
@@ -80,24 +77,24 @@ class Delays:
         return self.llm + self.tts
 
 
-SERVERS = (
-    Server(
-        "pipecat-ai 1.14.0",
-        "pipecat-ai[websocket,silero,openai,runner]==1.14.0",
-        "pipecat_server.py",
-        {"twilio": "/ws", "pipecat": "/ws-client"},
-    ),
-)
 SETTINGS = (Delays(0.1, 0.1), Delays(0.25, 0.45))
 
 
-def python_of(folder: Path, server: Server) -> Path:
-    """Return the Python of a venv that has the server."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", server.requirement], check=True)
-    return python
+@dataclass
+class Found:
+    """What some calls gave: values by metric and turn, and what was heard of the server at all."""
+
+    values: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    n_calls: int = 0
+    n_ready: int = 0
+    audio_s: float = 0.0
+    n_texts: int = 0
+    n_faults: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+class NotRun(Exception):
+    """A server could not be run here."""
 
 
 def free_port() -> int:
@@ -109,21 +106,28 @@ def free_port() -> int:
 @contextlib.contextmanager
 def started(python: Path, script: str, port: int, *arguments: str) -> Iterator[None]:
     """Run a script until the end of the context; begin once it listens on its port."""
-    process = subprocess.Popen(
-        [python, HERE / script, str(port), *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 120
-        while not _listens(port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"{script} does not come up")
-            time.sleep(0.5)
-        yield
-    finally:
-        process.terminate()
-        process.wait(20)
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [python, HERE / script, str(port), *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        try:
+            deadline = time.monotonic() + START_S
+            while not _listens(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    errors.seek(0)
+                    said = errors.read().decode(errors="replace").split("\n")
+                    raise NotRun(next((line for line in reversed(said) if line.strip()), script))
+                time.sleep(0.5)
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _listens(port: int) -> bool:
@@ -134,71 +138,134 @@ def _listens(port: int) -> bool:
         return False
 
 
-def measured(url: str, server: Server, repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Return the values of each metric in valid turns, by protocol."""
+def measured(port: int, server: Server, doors: list[Door], repeats: int) -> dict[str, Found]:
+    """Return what calls through each door gave, by protocol."""
     scenarios = load_suite(HERE / "interrupted.yaml").scenarios
     systems = [
-        System(protocol, Target(url + path, server.name, protocol))
-        for protocol, path in server.paths.items()
+        System(
+            door.protocol,
+            Target(f"{door.scheme}://127.0.0.1:{port}{door.path}", server.package, door.protocol),
+        )
+        for door in doors
     ]
-    out: dict[str, dict[str, list[float]]] = {name: {} for name in server.paths}
+    out = {door.protocol: Found() for door in doors}
     with tempfile.TemporaryDirectory() as folder:
         plans = plan_campaign(systems, scenarios, folder=Path(folder), repeats=repeats)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             outcomes = runner.run(run_campaign(plans, concurrency=1))
         for outcome in outcomes:
             view = CallView(build_timeline(Capture.open(outcome.capture)))
-            for turn in view.turn_views:
-                if any(flag.invalidates for flag in turn.flags):
-                    continue
-                for name, metric in METRICS.items():
-                    value = metric(turn)
-                    if isinstance(value, Measured):
-                        out[view.timeline.system].setdefault(name, []).append(value.value)
+            found = out[view.timeline.system]
+            _note(found, view)
+            if outcome.failure is not None:
+                found.failures.append(str(outcome.failure))
     return out
 
 
-def probe(server: Server, folder: Path, repeats: int) -> list[dict[str, Any]]:
-    """Return what was measured with each setting of the models."""
-    python = python_of(folder, server)
+def _note(found: Found, view: CallView) -> None:
+    found.n_calls += 1
+    found.n_ready += any(isinstance(event, Ready) for event in view.timeline.events)
+    found.n_faults += sum(isinstance(event, Fault) for event in view.timeline.events)
+    found.n_texts += sum(isinstance(event, TextDelta) for event in view.timeline.events)
+    found.audio_s += sum(len(chunk.pcm) / chunk.rate_hz for chunk in view.timeline.audio)
+    for number, turn in enumerate(view.turn_views, 1):
+        if any(flag.invalidates for flag in turn.flags):
+            continue
+        for name, metric in METRICS.items():
+            value = metric(turn)
+            if isinstance(value, Measured):
+                found.values.setdefault((name, number), []).append(value.value)
+
+
+def probe(server: Server, doors: list[Door], venvs: Path, repeats: int) -> list[dict[str, Found]]:
+    """Return what was found with each setting of the models.
+
+    Raises
+    ------
+    NotRun
+        If the server cannot be installed or started.
+    """
+    try:
+        python = python_of(venvs / server.package, server.installs)
+    except subprocess.CalledProcessError as error:
+        raise NotRun(f"cannot be installed: {error}") from None
     found = []
-    for delays in SETTINGS:
-        models, bot = free_port(), free_port()
-        times = [str(seconds) for seconds in (delays.stt, delays.llm, delays.tts)]
-        with (
-            started(python, "fake_models.py", models, *times),
-            started(python, server.script, bot, f"http://127.0.0.1:{models}/v1"),
-        ):
+    for delays in SETTINGS if server.has_models else SETTINGS[:1]:
+        port, models, arguments = free_port(), free_port(), list[str]()
+        with contextlib.ExitStack() as stack:
+            if server.has_models:
+                times = [str(seconds) for seconds in (delays.stt, delays.llm, delays.tts)]
+                # The models need what any of the servers' venvs has.
+                stack.enter_context(started(python, "fake_models.py", models, *times))
+                arguments = [f"http://127.0.0.1:{models}/v1"]
+            stack.enter_context(started(python, server.script, port, *arguments))
             print(f"{server.name}: answers take {delays.answer:g} s", flush=True)
-            measured(f"ws://127.0.0.1:{bot}", server, 1)  # its first call is slow
-            found.append(measured(f"ws://127.0.0.1:{bot}", server, repeats))
+            if server.has_models:
+                measured(port, server, doors, 1)  # its first call is slow
+            found.append(measured(port, server, doors, repeats))
     return found
 
 
-def document(results: dict[str, list[dict[str, dict[str, list[float]]]]]) -> dict[str, Any]:
-    """Return all results, each held against what was programmed."""
+def rows_of(server: Server, door: Door, found: list[Found], load: float) -> dict[str, Any]:
+    """Return what was found through a door, and what it is held to."""
+    row: dict[str, Any] = {
+        "server": server.name,
+        "protocol": door.protocol,
+        "has_models": server.has_models,
+        "load": load,
+        "n_calls": [f.n_calls for f in found],
+        "n_ready": [f.n_ready for f in found],
+        "audio_s": [round(f.audio_s, 3) for f in found],
+        "n_texts": [f.n_texts for f in found],
+        "n_faults": [f.n_faults for f in found],
+        "failures": sorted({text for f in found for text in f.failures}),
+        "metrics": [],
+    }
+    if not server.has_models:
+        return row
+    for name, number in sorted(set(found[0].values) | set(found[1].values)):
+        values = [f.values.get((name, number), []) for f in found]
+        medians = [statistics.median(v) if v else None for v in values]
+        row["metrics"].append(
+            {"metric": name, "turn": number, "n": [len(v) for v in values], "medians": medians}
+        )
+    return row
+
+
+def bars_of(row: dict[str, Any]) -> list[Bar]:
+    """Return what the results through one door are held to."""
+    if "not_run" in row:
+        return []
+    name = f"{row['server']}, {row['protocol']}"
+    n_ready, n_calls, audio_s = sum(row["n_ready"]), sum(row["n_calls"]), row["audio_s"]
+    n_faults = sum(row["n_faults"])
+    bars = [
+        Bar(f"{name}: calls begun", f"{n_calls}", n_ready, n_ready == n_calls),
+        Bar(f"{name}: breaches of the protocol", "0", n_faults, n_faults == 0),
+        Bar(f"{name}: audio heard (s)", "> 0", min(audio_s), min(audio_s) > 0),
+    ]
+    if not row["has_models"]:
+        (n_texts,) = row["n_texts"]
+        return [*bars, Bar(f"{name}: pieces of text", "> 0", n_texts, n_texts > 0)]
     programmed = SETTINGS[1].answer - SETTINGS[0].answer
-    rows, bars = [], []
-    for server in SERVERS:
-        fast, slow = results[server.name]
-        for protocol in server.paths:
-            for metric in METRICS:
-                values = [found[protocol].get(metric, []) for found in (fast, slow)]
-                a, b = (statistics.median(v) if v else None for v in values)
-                rows.append({"server": server.name, "protocol": protocol, "metric": metric,
-                             "n": [len(v) for v in values], "medians": [a, b]})  # fmt: skip
-                if metric == "ttfa_heard":
-                    off = None if a is None or b is None else (b - a - programmed) * 1000
-                    is_met = off is not None and abs(off) <= WITHIN_MS
-                    name = f"{server.name}, {protocol}: {metric}, difference off by (ms)"
-                    bars.append(Bar(name, f"<= ±{WITHIN_MS:g}", off, is_met))
+    heard = {m["turn"]: m["medians"] for m in row["metrics"] if m["metric"] == "ttfa_heard"}
+    for turn, (fast, slow) in sorted({1: (None, None), **heard}.items()):
+        off = None if None in (fast, slow) else (slow - fast - programmed) * 1000
+        what = f"{name}: ttfa_heard, turn {turn}, difference off by (ms)"
+        met = off is not None and abs(off) <= WITHIN_MS
+        bars.append(Bar(what, f"<= ±{WITHIN_MS:g}", off, met))
+    return bars
+
+
+def document(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return all results, each held against what was programmed."""
     return {
         "measured_on": time.strftime("%Y-%m-%d"),
         "machine": probe_host(),
         "scheduling": scheduling(),
         "versions": versions(),
         "programmed_s": [delays.answer for delays in SETTINGS],
-        "bars": [vars(bar) for bar in bars],
+        "bars": [asdict(bar) for row in rows for bar in bars_of(row)],
         "classes": {},
         "rows": rows,
     }
@@ -213,19 +280,60 @@ def markdown(doc: dict[str, Any]) -> str:
         host_line(doc),
         "",
         f"The models take {fast:g} s for an answer, then {slow:g} s: a difference of "
-        f"{(slow - fast) * 1000:g} ms. What the server itself adds is not known.",
+        f"{(slow - fast) * 1000:g} ms. What the server itself adds is not known. Turn 1 is a "
+        "question, turn 2 an interruption of its answer. The load is the machine's, over the "
+        "minute before the end of the calls.",
         "",
         *bars_table(doc),
         "",
-        f"| server | protocol | metric | n | models {fast:g} s (ms) | models {slow:g} s (ms) |",
-        "| --- | --- | --- | --- | --- | --- |",
+        f"| server | protocol | load | metric | turn | n | models {fast:g} s (ms) "
+        f"| models {slow:g} s (ms) |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in doc["rows"]:
-        a, b = row["medians"]
-        cells = [row["server"], row["protocol"], row["metric"],
-                 "/".join(map(str, row["n"])), ms(a), ms(b)]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
+        begin = [row["server"], row["protocol"]]
+        if "not_run" in row:
+            lines.append(f"| {' | '.join([*begin, '–', 'not run: ' + row['not_run']])} | | | | |")
+            continue
+        begin.append(f"{row['load']:.1f}")
+        for found in row["metrics"]:
+            cells = [found["metric"], str(found["turn"]), "/".join(map(str, found["n"]))]
+            cells += [ms(median) for median in found["medians"]]
+            lines.append(f"| {' | '.join(begin + cells)} |")
+        if not row["has_models"]:
+            calls = f"{row['n_calls'][0]} calls: {row['audio_s'][0]:.1f} s of audio"
+            cells = [f"{calls}, {row['n_texts'][0]} pieces of text", "–", "–", "–", "–"]
+            lines.append(f"| {' | '.join(begin + cells)} |")
+    lines += [
+        f"\n{row['server']}, {row['protocol']}: {text}."
+        for row in doc["rows"]
+        for text in row.get("failures", ())
+    ]
     return "\n".join(lines) + "\n"
+
+
+def rows_for(server: Server, doors: list[Door], venvs: Path, repeats: int) -> list[dict[str, Any]]:
+    """Return a row for each door."""
+    rows: dict[str, dict[str, Any]] = {}
+    known: list[Door] = []
+    for door in doors:
+        try:
+            make_client(door.protocol)
+            known.append(door)
+        except ConfigError as error:
+            rows[door.protocol] = {"not_run": str(error)}
+    try:
+        found = probe(server, known, venvs, repeats) if known else []
+        load = os.getloadavg()[0]
+        rows |= {
+            door.protocol: rows_of(server, door, [f[door.protocol] for f in found], load)
+            for door in known
+        }
+    except NotRun as error:
+        rows |= {door.protocol: {"not_run": str(error)} for door in known}
+    return [
+        {"server": server.name, "protocol": door.protocol, **rows[door.protocol]} for door in doors
+    ]
 
 
 def main() -> int:
@@ -233,12 +341,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="results.json; .md goes beside it")
     parser.add_argument("--repeats", type=int, default=8, help="calls of each kind")
-    parser.add_argument("--venv", type=Path, help="venv to use or make [default: a temporary one]")
+    parser.add_argument("--venvs", type=Path, help="folder to keep the venvs in [default: none]")
+    parser.add_argument("--only", action="append", help="server or protocol; may be given again")
     options = parser.parse_args()
-    with contextlib.ExitStack() as stack:
-        folder = options.venv or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "venv"
-        results = {server.name: probe(server, folder, options.repeats) for server in SERVERS}
-    doc = document(results)
+    kept = json.loads(options.out.read_text())["rows"] if options.only else []
+    rows = {(row["server"], row["protocol"]): row for row in kept}
+    with tempfile.TemporaryDirectory() as folder:
+        for server in SERVERS:
+            wanted = options.only or [server.package]
+            doors = [d for d in server.doors if {server.package, d.protocol} & set(wanted)]
+            for row in rows_for(server, doors, options.venvs or Path(folder), options.repeats):
+                rows[row["server"], row["protocol"]] = row
+    order = [(server.name, door.protocol) for server in SERVERS for door in server.doors]
+    doc = document([rows[key] for key in order if key in rows])
     write_results(options.out, json.loads(json.dumps(doc)), markdown(doc))
     return int(not all(bar["met"] for bar in doc["bars"]))
 

@@ -21,6 +21,8 @@ from vakforge_eval.timeline.events import (
     Interrupt,
     Ready,
     ResponseEnded,
+    SpeechStarted,
+    SpeechStopped,
     TextDelta,
     ToolCall,
     Unknown,
@@ -260,6 +262,26 @@ def test_audio_of_what_was_interrupted_is_dropped_by_the_servers_own_order() -> 
     assert isinstance(dropped, Unknown)
     (new,) = heard(client, writer.audio(bytes(320)))
     assert isinstance(new, AudioChunk)
+
+
+def test_fastrtc_names_no_response_with_each_piece_of_audio() -> None:
+    """As its server was seen to do: what it calls response_starting is said again and again."""
+    client = make_client("fastrtc-ws")
+    assert client.user_audio.rate_hz == 48_000
+    piece: list[Any] = [
+        {"type": "log", "data": "response_starting"},
+        {"event": "media", "media": {"payload": "f39/"}},
+    ]
+    told = [{"type": "log", "data": "started_talking"}, {"type": "log", "data": "pause_detected"}]
+    messages: list[Wire] = [json.dumps(message) for message in told + piece * 3]
+    events = [event for message in messages for event in client.receive(message, at(0))]
+    assert [type(event) for event in events if not isinstance(event, Unknown)] == [
+        SpeechStarted,
+        SpeechStopped,
+        AudioChunk,
+        AudioChunk,
+        AudioChunk,
+    ]
 
 
 def test_a_ping_is_answered_with_its_number() -> None:

@@ -161,6 +161,7 @@ def test_nothing_is_said_but_sound() -> None:
     assert client.send(EndSession()) == []
     assert client.take_replies(0) == []
     assert client.dial_url("ws://h/api/chat?seed=1", SessionConfig()) == "ws://h/api/chat?seed=1"
+    assert not client.is_experimental
     assert client.capabilities.continuous_stream
     assert not client.capabilities.response_ids
     assert not client.capabilities.response_end

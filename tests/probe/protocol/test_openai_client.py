@@ -153,6 +153,18 @@ class TestSession:
         assert codec.capabilities.manual_commit is is_manual
         assert ("speech_started" in codec.flush_on) is flushes
 
+    @pytest.mark.parametrize("profile", ["auto", "manual"])
+    def test_who_detects_turns_is_not_push_to_talk_unless_it_was_asked_to_be(
+        self, profile: str
+    ) -> None:
+        codec = make_client(f"openai-realtime/{profile}")
+        codec.send(START)
+        session = {"audio": {"input": {"turn_detection": None}}}
+        for kind in ("session.updated", "input_audio_buffer.speech_started", "session.updated"):
+            codec.receive(json.dumps({"type": kind, "session": session}), AT)
+        assert codec.capabilities.manual_commit is (profile == "manual")
+        assert ("speech_started" in codec.flush_on) is (profile == "auto")
+
     def test_unstated_turn_detection_is_the_protocols_default(self) -> None:
         codec = ready({"audio": {"input": {}}})
         assert "speech_started" in codec.flush_on
