@@ -14,8 +14,14 @@ from vakforge_probe.protocol.openai_names import BETA_HEADER
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer, ServerOptions
 from vakforge_probe.protocol.pipecat_server import PipecatServer
 from vakforge_probe.protocol.server import ServerCodec
+from vakforge_probe.protocol.webrtc_server import (
+    FastRtcServer,
+    OpenAICallServer,
+    SmallWebRtcServer,
+    WhipServer,
+)
 
-__all__ = ["DOORS", "Knock", "path_of"]
+__all__ = ["DOORS", "RTC_DOORS", "RTC_PATHS", "Knock", "path_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,15 @@ _FOREIGN = frozenset({"model", "intent", "call_id", "deployment", "api-version",
 
 
 def _openai_realtime(behaviour: Behaviour, knock: Knock) -> ServerCodec:
-    return OpenAIRealtimeServer(
+    return _openai(OpenAIRealtimeServer, behaviour, knock)
+
+
+def _openai_call(behaviour: Behaviour, knock: Knock) -> ServerCodec:
+    return _openai(OpenAICallServer, behaviour, knock)
+
+
+def _openai(kind: type[OpenAIRealtimeServer], behaviour: Behaviour, knock: Knock) -> ServerCodec:
+    return kind(
         ServerOptions(
             dialect=behaviour.dialect,
             accepts_manual=behaviour.manual,
@@ -83,6 +97,22 @@ DOORS: dict[str, Door] = {
 }
 
 
+RTC_PATHS = {
+    "openai-webrtc": "/v1/realtime/calls",
+    "smallwebrtc": "/api/offer",
+    "fastrtc": "/webrtc/offer",
+    "whip": "/whip",
+}
+"""Where the offers of a protocol over WebRTC are posted."""
+
+RTC_DOORS: dict[str, Door] = {
+    RTC_PATHS["openai-webrtc"]: _openai_call,
+    RTC_PATHS["smallwebrtc"]: lambda behaviour, knock: SmallWebRtcServer(tag=knock.tag),
+    RTC_PATHS["fastrtc"]: lambda behaviour, knock: FastRtcServer(tag=knock.tag),
+    RTC_PATHS["whip"]: lambda behaviour, knock: WhipServer(tag=knock.tag),
+}
+
+
 FOREIGN_KEYS = _FOREIGN.union(*(profile.query for profile in shipped_profiles().values()))
 """Query keys that clients of the copied protocols send and that are no knobs."""
 
@@ -90,4 +120,5 @@ FOREIGN_KEYS = _FOREIGN.union(*(profile.query for profile in shipped_profiles().
 def path_of(protocol: str) -> str:
     """Return the path at which the agent speaks ``NAME[/PROFILE]``."""
     name = protocol.partition("/")[0]
-    return _PATHS[name] if name in _PATHS else shipped_profiles()[name].path
+    path = _PATHS.get(name) or RTC_PATHS.get(name)
+    return path if path is not None else shipped_profiles()[name].path

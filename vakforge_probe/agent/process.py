@@ -48,6 +48,7 @@ def run_agent(
     *,
     certificate: tuple[Path, Path] | None = None,
     tls_port: int | None = None,
+    webrtc_port: int | None = None,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> ExitCode:
     """Serve until SIGINT or SIGTERM; prints one JSON line with the URLs once it listens.
@@ -60,6 +61,8 @@ def run_agent(
         Files of a certificate and its key, to speak TLS on `port`.
     tls_port
         Speak TLS here instead, and plain on `port`.
+    webrtc_port
+        Answer WebRTC offers here; None: nowhere.
     on_ready
         Called with each URL before they are printed.
 
@@ -86,7 +89,16 @@ def run_agent(
             loop.add_signal_handler(number, stop, code)
         clips = data_root() / "clips"
         try:
-            server = await serve(behaviour, host, port, truth, clips, ssl=tls, tls_port=tls_port)
+            server = await serve(
+                behaviour,
+                host,
+                port,
+                truth,
+                clips,
+                ssl=tls,
+                tls_port=tls_port,
+                webrtc_port=webrtc_port,
+            )
         except OSError as error:
             raise ConfigError(
                 f"cannot be served: {error.strerror}", value=error.filename or f"{host}:{port}"
@@ -97,6 +109,8 @@ def run_agent(
                 urls["tls_url"] = server.tls_url
             for url in urls.values():
                 on_ready(url)
+            if webrtc_port is not None:
+                urls["webrtc_url"] = server.url_for("openai-webrtc")
             print(json.dumps(urls), flush=True)  # noqa: T201 - read by whoever waits
             with frozen_heap():
                 return await stopped
@@ -126,14 +140,23 @@ class AgentProcess:
         If it does not come up.
     """
 
-    def __init__(self, *, truth: Path | None = None, settings: Mapping[str, object] = {}) -> None:
+    def __init__(
+        self,
+        *,
+        truth: Path | None = None,
+        settings: Mapping[str, object] = {},
+        has_webrtc: bool = False,
+    ) -> None:
         self._command = [sys.executable, "-m", "vakforge_probe", "agent", "--port", "0", "--quiet"]
+        if has_webrtc:
+            self._command += ["--webrtc-port", "0"]
         if truth is not None:
             self._command += ["--truth", str(truth)]
         for key, value in settings.items():
             self._command += ["--set", f"{key}={value}"]
         self._process: subprocess.Popen[str] | None = None
         self.url = ""
+        self.webrtc_url: str | None = None
 
     @property
     def pid(self) -> int:
@@ -155,7 +178,8 @@ class AgentProcess:
             start_new_session=True,
         )
         try:
-            self.url = json.loads(self._first_line(self._process))["url"]
+            urls = json.loads(self._first_line(self._process))
+            self.url, self.webrtc_url = urls["url"], urls.get("webrtc_url")
         except BaseException:
             self.__exit__()
             raise

@@ -46,6 +46,7 @@ class Ledger:
     ) -> None:
         self._tape, self._note = tape, note
         self._account = Account(rate_hz, is_live, names_responses)
+        self._drops_cancelled = names_responses or not is_live
         self._closing = Closing(tape, self._account)
         self._live = self._account.player()
 
@@ -105,9 +106,13 @@ class Ledger:
         self._note({"type": "flush", "before": at.lo, "after": at.hi, "onset_sample": onset})
 
     def ended(self, tag: str, ending: Ending) -> None:
-        """Note the end of response `tag`; a client plays no more of a cancelled one."""
+        """Note the end of response `tag`.
+
+        A client plays no more of a cancelled one, unless what it hears is a line whose sound names
+        no response.
+        """
         self._account.endings[tag] = ending
-        if ending.status == "cancelled" and ending.is_told:
+        if ending.status == "cancelled" and ending.is_told and self._drops_cancelled:
             sent = FlushSent(ending.at, ending.late_ns, ending.onset, tag)
             self._account.steps.append(sent)
             self._live.flush(ending.at.at, sent)

@@ -40,6 +40,14 @@ def agent(
     tls_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")
     ] = None,
+    webrtc_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Answer WebRTC offers on this port (HTTP); needs the extra webrtc.",
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,6 +75,8 @@ def agent(
     Gemini Live is at /ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent,
     Moshi at /api/chat, Pipecat at /ws-client, the declared protocols at their profiles' paths:
     /twilio, /telnyx, /plivo, /exotel, /vonage, /v1/live/sessions, /v1/agent/converse, …
+    WebRTC offers are answered at /v1/realtime/calls, /api/offer, /webrtc/offer and /whip of
+    --webrtc-port; {"webrtc_url": …} is then printed as well.
 
     A certificate for --tls-port: openssl req -x509 -nodes -newkey ec -pkeyopt
     ec_paramgen_curve:prime256v1 -subj /CN=agent -addext subjectAltName=IP:127.0.0.1 -keyout key.pem
@@ -97,6 +107,7 @@ def agent(
         truth,
         certificate=certificate,
         tls_port=None if port is None else tls_port,
+        webrtc_port=webrtc_port,
         on_ready=tell,
     )
 

@@ -31,6 +31,7 @@ from aiortc import (
 )
 from aiortc.mediastreams import MediaStreamError
 from aiortc.rtp import RtpPacket
+from aiortc.sdp import candidate_from_sdp
 
 from vakforge_probe.errors import TargetRefused
 from vakforge_probe.net.arrival import ArrivalStamp
@@ -183,6 +184,8 @@ class Peer:
     ----------
     stun_urls
         Servers that tell our address as seen from outside; none are asked if it is empty.
+    decodes
+        Whether the library plays what comes, too, as its own users get it.
     on_packet
         Takes each packet of audio: RTP as in RFC 3550, decrypted.
     on_text
@@ -195,12 +198,18 @@ class Peer:
     """
 
     def __init__(
-        self, *, stun_urls: tuple[str, ...] = (), on_packet: OnPacket, on_text: OnText
+        self,
+        *,
+        stun_urls: tuple[str, ...] = (),
+        decodes: bool = True,
+        on_packet: OnPacket,
+        on_text: OnText,
     ) -> None:
         servers = [RTCIceServer(urls=list(stun_urls))] if stun_urls else []
         self.connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
         self.mailbox = Mailbox()
         self._on_packet, self._on_text = on_packet, on_text
+        self._decodes = decodes
         self._loop = asyncio.get_running_loop()
         self._track = _CodedTrack()
         self._channel: RTCDataChannel | None = None
@@ -235,6 +244,25 @@ class Peer:
         self.connection.addTrack(self._track)
         await self.connection.setLocalDescription(await self.connection.createAnswer())
         return str(self.connection.localDescription.sdp)
+
+    async def add_candidates(self, candidates: Any) -> None:
+        """Take addresses that the other side found later: ``{candidate, sdp_mid, …}`` each.
+
+        Raises
+        ------
+        ValueError, TypeError, KeyError, AttributeError, IndexError
+            If they are none.
+        """
+        for found in candidates:
+            candidate = candidate_from_sdp(str(found["candidate"]).removeprefix("candidate:"))
+            candidate.sdpMid = found.get("sdp_mid")
+            candidate.sdpMLineIndex = found.get("sdp_mline_index")
+            await self.connection.addIceCandidate(candidate)
+
+    @property
+    def is_channel_offered(self) -> bool:
+        """Whether the session has a line for messages."""
+        return self.connection.sctp is not None
 
     @property
     def receiver(self) -> RTCRtpReceiver:
@@ -355,6 +383,7 @@ class Peer:
                 payload=packet.payload,
             ).serialize()
             self._loop.call_soon(self._on_packet, data, stamp)
-            await handle(packet, arrival_time_ms)
+            if self._decodes:
+                await handle(packet, arrival_time_ms)
 
         receiver._handle_rtp_packet = tapped  # type: ignore[method-assign]

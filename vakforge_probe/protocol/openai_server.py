@@ -378,8 +378,12 @@ class OpenAIRealtimeServer(Answers):
 
     def response(self) -> OpenAIResponseWriter:
         """Return the writer of a new response: of the one that the client asked for, if any."""
+        return OpenAIResponseWriter(self, self.take_metadata())
+
+    def take_metadata(self) -> object:
+        """Return, once, what the client asked to find again in its response."""
         metadata, self._metadata = self._metadata, None
-        return OpenAIResponseWriter(self, metadata)
+        return metadata
 
 
 _GRANTED = (("pcm_s16le", 24000), ("pcmu", 8000), ("pcma", 8000))

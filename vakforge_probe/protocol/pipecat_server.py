@@ -25,15 +25,15 @@ from vakforge_probe.protocol.server import (
 )
 from vakforge_probe.protocol.strict import StrictError, dump, parse_object
 
-__all__ = ["PipecatServer"]
+__all__ = ["PipecatServer", "RtviServer"]
 
 AGENT_HZ = 24_000
 USER_HZ = 16_000
 VERSION = "1.2.0"
 
 
-class PipecatServer(Answers):
-    """One connection's server codec.
+class RtviServer(Answers):
+    """One connection's server codec: RTVI messages, and audio apart from them.
 
     Parameters
     ----------
@@ -44,9 +44,7 @@ class PipecatServer(Answers):
     names_responses = False
     is_continuous = False
     is_manual = False
-    interrupts = True
-    input_format = ("pcm_s16le", USER_HZ)
-    output_format = ("pcm_s16le", AGENT_HZ)
+    interrupts = False
 
     def __init__(self, *, tag: str = "0", limits: Limits | None = None) -> None:
         super().__init__(tag)
@@ -56,21 +54,8 @@ class PipecatServer(Answers):
 
     # What the client sends
 
-    def receive(self, data: Wire) -> list[ClientEvent]:
-        """Return the events in one message; what is none of the protocol is ignored."""
-        if isinstance(data, str):
-            return []
-        try:
-            match read_frame(data):
-                case Audio(pcm, rate_hz) if rate_hz == USER_HZ:
-                    return [AudioAppended(pcm)]
-                case Message(text):
-                    return self._rtvi(parse_object(text, self._limits.max_message_bytes))
-        except StrictError:
-            pass
-        return []
-
-    def _rtvi(self, message: dict[str, Any]) -> list[ClientEvent]:
+    def read(self, message: dict[str, Any]) -> list[ClientEvent]:
+        """Return the events in one message."""
         data = message.get("data")
         data = data if isinstance(data, dict) else {}
         match message.get("type"):
@@ -86,7 +71,7 @@ class PipecatServer(Answers):
 
     def rtvi(self, kind: str, **data: Any) -> list[Wire]:
         """Return one RTVI message."""
-        return [write_frame(Message(dump({"label": LABEL, "type": kind, "data": data})))]
+        return [dump({"label": LABEL, "type": kind, "data": data})]
 
     def created(self) -> list[Wire]:
         """Return nothing: the client speaks first."""
@@ -99,8 +84,8 @@ class PipecatServer(Answers):
     def speech_started(
         self, audio_start_ms: int, item_id: str, *, is_interruption: bool = False
     ) -> list[Wire]:
-        """Return what tells that the user began; such bots interrupt whether they talk or not."""
-        return [write_frame(Interruption()), *self.rtvi("user-started-speaking")]
+        """Return what tells that the user began."""
+        return self.rtvi("user-started-speaking")
 
     def speech_stopped(self, audio_end_ms: int, item_id: str) -> list[Wire]:
         """Return what tells that the user ended."""
@@ -116,7 +101,7 @@ class PipecatServer(Answers):
 
     def stream_audio(self, data: bytes) -> list[Wire]:
         """Return audio that belongs to no response."""
-        return [write_frame(Audio(data, AGENT_HZ))]
+        return [data]
 
     def response(self) -> _Writer:
         """Return the writer of a new response."""
@@ -126,7 +111,7 @@ class PipecatServer(Answers):
 class _Writer:
     """Writes one response; see `server.ResponseWriter`."""
 
-    def __init__(self, server: PipecatServer) -> None:
+    def __init__(self, server: RtviServer) -> None:
         self._server = server
         self._is_speech_open = False
         self.id = server.new_id("resp")
@@ -161,3 +146,40 @@ class _Writer:
     def end(self, status: str = "completed", reason: str | None = None) -> list[Wire]:
         """Return the end of the speech: that of a response is not told apart from it."""
         return self.end_message() if status == "completed" else []
+
+
+class PipecatServer(RtviServer):
+    """Pipecat's WebSocket: all in protobuf frames."""
+
+    interrupts = True
+    input_format = ("pcm_s16le", USER_HZ)
+    output_format = ("pcm_s16le", AGENT_HZ)
+
+    def receive(self, data: Wire) -> list[ClientEvent]:
+        """Return the events in one message; what is none of the protocol is ignored."""
+        if isinstance(data, str):
+            return []
+        try:
+            match read_frame(data):
+                case Audio(pcm, rate_hz) if rate_hz == USER_HZ:
+                    return [AudioAppended(pcm)]
+                case Message(text):
+                    return self.read(parse_object(text, self._limits.max_message_bytes))
+        except StrictError:
+            pass
+        return []
+
+    def rtvi(self, kind: str, **data: Any) -> list[Wire]:
+        """Return one RTVI message."""
+        return [write_frame(Message(str(text))) for text in super().rtvi(kind, **data)]
+
+    def speech_started(
+        self, audio_start_ms: int, item_id: str, *, is_interruption: bool = False
+    ) -> list[Wire]:
+        """Return what tells that the user began; such bots interrupt whether they talk or not."""
+        told = super().speech_started(audio_start_ms, item_id, is_interruption=is_interruption)
+        return [write_frame(Interruption()), *told]
+
+    def stream_audio(self, data: bytes) -> list[Wire]:
+        """Return audio that belongs to no response."""
+        return [write_frame(Audio(data, AGENT_HZ))]

@@ -1,0 +1,182 @@
+"""The server's side of protocols over WebRTC: a binary message is a packet of Opus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vakforge_probe.protocol.base import Wire
+from vakforge_probe.protocol.openai_response import OpenAIResponseWriter
+from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
+from vakforge_probe.protocol.pipecat_server import RtviServer
+from vakforge_probe.protocol.rtp import CODEC, RATE_HZ
+from vakforge_probe.protocol.server import Answers, AudioAppended, ClientEvent
+from vakforge_probe.protocol.strict import StrictError, dump, parse_object
+
+__all__ = ["FastRtcServer", "OpenAICallServer", "SmallWebRtcServer", "WhipServer"]
+
+_LINE = (CODEC, RATE_HZ)
+
+
+class WhipServer(Answers):
+    """A line without messages.
+
+    Parameters
+    ----------
+    tag
+        Goes into every identifier, so that those of two connections differ.
+    """
+
+    names_responses = False
+    is_continuous = True
+    is_manual = False
+    interrupts = False
+    input_format = output_format = _LINE
+
+    def __init__(self, *, tag: str = "0") -> None:
+        super().__init__(tag)
+        self.is_format_fixed = False
+        self.tools: list[dict[str, Any]] = []
+
+    def receive(self, data: Wire) -> list[ClientEvent]:
+        """Return the event of a packet; there is nothing else to say."""
+        return [AudioAppended(data)] if isinstance(data, bytes) else []
+
+    def log(self, what: str) -> list[Wire]:
+        """Return what tells of something that the server noticed: nothing."""
+        return []
+
+    def created(self) -> list[Wire]:
+        """Return nothing: the line stands."""
+        return []
+
+    def error(self, code: str, text: str) -> list[Wire]:
+        """Return what refuses something: nothing."""
+        return []
+
+    def speech_started(
+        self, audio_start_ms: int, item_id: str, *, is_interruption: bool = False
+    ) -> list[Wire]:
+        """Return what tells that the user began."""
+        return self.log("started_talking")
+
+    def speech_stopped(self, audio_end_ms: int, item_id: str) -> list[Wire]:
+        """Return nothing: it is not told."""
+        return []
+
+    def committed(self, item_id: str) -> list[Wire]:
+        """Return what tells that the user's turn is closed."""
+        return self.log("pause_detected")
+
+    def transcript(self, item_id: str, text: str, seconds: float) -> list[Wire]:
+        """Return nothing: it is not told."""
+        return []
+
+    def stream_audio(self, data: bytes) -> list[Wire]:
+        """Return the next packet of the line."""
+        return [data]
+
+    def response(self) -> _Writer:
+        """Return the writer of a new response."""
+        return _Writer(self)
+
+
+class _Writer:
+    """Writes one response; see `server.ResponseWriter`."""
+
+    def __init__(self, server: WhipServer) -> None:
+        self._server = server
+        self.id = server.new_id("resp")
+
+    def begin(self) -> list[Wire]:
+        """Return what announces the response."""
+        return self._server.log("response_starting")
+
+    def begin_message(self) -> list[Wire]:
+        """Return nothing: it is not told."""
+        return []
+
+    def text(self, delta: str) -> list[Wire]:
+        """Return nothing: there is no text."""
+        return []
+
+    def audio(self, data: bytes) -> list[Wire]:
+        """Return the next packet of the line."""
+        return [data]
+
+    def end_message(self, status: str = "completed") -> list[Wire]:
+        """Return nothing: it is not told."""
+        return []
+
+    def tool_call(self, call_id: str, name: str, arguments: str) -> list[Wire]:
+        """Return nothing: there are no tools."""
+        return []
+
+    def end(self, status: str = "completed", reason: str | None = None) -> list[Wire]:
+        """Return nothing: it is not told."""
+        return []
+
+
+class FastRtcServer(WhipServer):
+    """fastrtc: what its handler notices is logged."""
+
+    def log(self, what: str) -> list[Wire]:
+        """Return what tells of something that the server noticed."""
+        return [dump({"type": "log", "data": what})]
+
+
+class SmallWebRtcServer(RtviServer):
+    """Pipecat's SmallWebRTC: RTVI messages beside the audio."""
+
+    is_continuous = True
+    input_format = output_format = _LINE
+
+    def receive(self, data: Wire) -> list[ClientEvent]:
+        """Return the events in one packet or message; pings are heard and not answered."""
+        if isinstance(data, bytes):
+            return [AudioAppended(data)]
+        try:
+            return self.read(parse_object(data, self._limits.max_message_bytes))
+        except StrictError:
+            return []
+
+
+class OpenAICallServer(OpenAIRealtimeServer):
+    """OpenAI Realtime as a WebRTC call: the same messages, without audio in them."""
+
+    names_responses = False
+    is_continuous = True
+    interrupts = False
+    input_format = output_format = _LINE
+
+    def receive(self, data: Wire) -> list[ClientEvent]:
+        """Return the events in one packet or message."""
+        return [AudioAppended(data)] if isinstance(data, bytes) else super().receive(data)
+
+    def stream_audio(self, data: bytes) -> list[Wire]:
+        """Return the next packet of the line."""
+        return [data]
+
+    def response(self) -> OpenAIResponseWriter:
+        """Return the writer of a new response."""
+        return _CallWriter(self, self.take_metadata())
+
+
+class _CallWriter(OpenAIResponseWriter):
+    """Also tells when the line begins and ends to sound, as the server that mixes it does."""
+
+    _is_sounding = False
+
+    def audio(self, data: bytes) -> list[Wire]:
+        """Return the next packet of the line."""
+        if self._is_sounding:
+            return [data]
+        self._is_sounding = True
+        return [data, *self._server.messages("output_audio_buffer.started", response_id=self.id)]
+
+    def end(self, status: str = "completed", reason: str | None = None) -> list[Wire]:
+        """Return the end of the response."""
+        if not self._is_sounding:
+            return super().end(status, reason)
+        what = "stopped" if status == "completed" else "cleared"
+        told = self._server.messages(f"output_audio_buffer.{what}", response_id=self.id)
+        return [*told, *super().end(status, reason)]
