@@ -22,13 +22,13 @@ def make_encoder(codec: str, rate_hz: int) -> Encoder:
 class Behind:
     """Tells what a message holds when what was said is heard `n` samples after its place.
 
-    The first `n` samples of the stream are left out by who decodes it. When a response breaks off,
+    The first `n_skipped` samples of the stream are left out by who decodes it. When a response breaks off,
     the last `n` of what was said of it come with the messages after it. On a continuous stream they
     are heard as its end; otherwise the next response opens with them, and they count for nothing.
     """
 
-    def __init__(self, n: int, *, is_stream: bool) -> None:
-        self._n = self._skip = n
+    def __init__(self, n: int, n_skipped: int, *, is_stream: bool) -> None:
+        self._n, self._skip = n, n_skipped
         self._is_stream = is_stream
         self._last: AudioSent | None = None
         self._rest: AudioSent | None = None

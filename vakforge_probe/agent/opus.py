@@ -121,6 +121,8 @@ class OpusVoice(Encoder):
         self._n = max((n for n in _FRAMES if n <= n_bytes), default=_FRAMES[0])
         self._encoder = PacketEncoder(RATE_HZ, self.n_in(self._n))
         self.behind = self._encoder.head.pre_skip
+        # RTP has no header that would say what to leave out.
+        self.n_skipped = self.behind if self.codec == "ogg_opus" else 0
         self._ogg = OggWriter(self._encoder.head) if self.codec == "ogg_opus" else None
         self._headers = b"" if self._ogg is None else self._ogg.headers()
         return self._n

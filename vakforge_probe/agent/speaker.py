@@ -89,7 +89,7 @@ class Speaker(ABC):
         size = behaviour.chunk_bytes(self._encoder.rate_hz, self._encoder.width)
         self._size = self._encoder.chunk(size)
         is_stream = behaviour.stream == "continuous"
-        self._behind = Behind(self._encoder.behind, is_stream=is_stream)
+        self._behind = Behind(self._encoder.behind, self._encoder.n_skipped, is_stream=is_stream)
         self._noise = Noise(behaviour.noise_dbfs, behaviour.seed)
         self._echo = Echo(behaviour, tape)
         self._lead = round(behaviour.text_lead_ms * NS_PER_MS)

@@ -136,10 +136,13 @@ class Encoder:
         Whether each message builds on those before it, so that none may be made and not sent.
     behind
         By how many samples of the output what is said is behind its place.
+    n_skipped
+        How many at the beginning of a stream its decoders leave out.
     """
 
     is_stateful = False
     behind = 0
+    n_skipped = 0
 
     def __init__(self, codec: str, rate_hz: int) -> None:
         self.codec, self.rate_hz = codec, rate_hz

@@ -166,12 +166,15 @@ class _CallWriter(OpenAIResponseWriter):
 
     _is_sounding = False
 
+    def begin_message(self) -> list[Wire]:
+        """Return what announces the speech."""
+        self._is_sounding = True
+        told = self._server.messages("output_audio_buffer.started", response_id=self.id)
+        return [*super().begin_message(), *told]
+
     def audio(self, data: bytes) -> list[Wire]:
         """Return the next packet of the line."""
-        if self._is_sounding:
-            return [data]
-        self._is_sounding = True
-        return [data, *self._server.messages("output_audio_buffer.started", response_id=self.id)]
+        return [data]
 
     def end(self, status: str = "completed", reason: str | None = None) -> list[Wire]:
         """Return the end of the response."""
