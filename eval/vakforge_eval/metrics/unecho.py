@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from vakforge_eval.signal.codecs import SMEAR_MS
 from vakforge_eval.signal.echo import (
     LIKE_SENT,
     MAX_DELAY_S,
@@ -193,6 +194,9 @@ def _cleaned(
         if stretch is None:
             continue
         left, taken = remove(stretch, echo)
+        smear = SMEAR_MS.get(timeline.audio[patch.parts[0].index].codec)
+        if smear is not None:
+            left = _undistorted(left, taken, patch.rate_hz, smear)
         spans += _audible(patch, taken)
         pcm = np.clip(np.rint(left), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
         clean = replace(stretch, agent=left)
@@ -204,6 +208,19 @@ def _cleaned(
     pairs = zip(timeline.audio, audio, strict=True)
     changed = {id(whole): mine for whole, mine in pairs if mine is not whole}
     return Unechoed(echo, tuple(audio), tuple(spans), places, changed)
+
+
+def _undistorted(left: Floats, taken: Floats, rate_hz: int, smear_ms: tuple[int, int]) -> Floats:
+    """Return what is left without what a codec has made of the echo, which is no path's doing.
+
+    It is silent where it is no louder than the echo that was taken out as near as the codec smears.
+    """
+    before, after = (-(-ms // 10) for ms in smear_ms)
+    power = np.pad(_powers(taken, rate_hz), (after, before))
+    near = np.max(np.lib.stride_tricks.sliding_window_view(power, before + after + 1), axis=1)
+    is_own = _powers(left, rate_hz) > near
+    own: Floats = left * np.repeat(is_own, rate_hz // 100)[: len(left)]
+    return own
 
 
 def _audible(patch: _Patch, taken: Floats) -> Iterator[_Zone]:
