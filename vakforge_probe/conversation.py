@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from vakforge_eval.timeline.events import (
@@ -40,6 +41,7 @@ from vakforge_probe.protocol.base import (
     CommitAudio,
     EndSession,
     Intent,
+    PressKey,
     StartSession,
     ToolResult,
     Truncate,
@@ -57,6 +59,7 @@ _INTENT_NAMES: dict[type, str] = {
     Truncate: "truncate",
     CancelResponse: "cancel",
     CommitAudio: "commit",
+    PressKey: "dtmf",
     EndSession: "end_session",
 }
 
@@ -208,12 +211,22 @@ class Conversation:
             self._journal_step(fire, None, None)
             return
         start = self.tape.position(fire.due_ns)
-        if pcm is not None:
+        if step.kind is StepKind.DTMF and self._codec.capabilities.dtmf:
+            # Its tones are silent: the network takes them out and tells of them instead.
+            self._press_keys(step, start)
+        elif pcm is not None:
             self.tape.lay(start, pcm)
             if self._codec.capabilities.manual_commit and step.kind in FLOOR_TAKING_KINDS:
                 self._push_to_talk(step, start)
         self._laid.append((start, fire))
         self._laid.sort(key=lambda laid: laid[0])
+
+    def _press_keys(self, step: ScriptStep, start: int) -> None:
+        """Tell of each key with the frame in which it is let go."""
+        for key, (_, end) in zip(step.text, step.voiced, strict=True):
+            tell = partial(self.perform, PressKey(key), key=key, step=step.index)
+            self._by_hand.append((start + end, tell))
+        self._by_hand.sort(key=lambda planned: planned[0])
 
     def _push_to_talk(self, step: ScriptStep, start: int) -> None:
         """Take the floor with the frame of the step's first voiced sample, give it with the last's.
