@@ -110,7 +110,7 @@ class Conversation:
         self._tools = {tool.name: tool for tool in script.tools}
         self._laid: list[tuple[int, Fire]] = []
         self._by_hand: list[tuple[int, Callable[[], None]]] = []
-        """What a push-to-talk caller does once so many samples have been sent, in order."""
+        """What a caller does by a key once so many samples have been sent, in order."""
         self._active: dict[str | None, None] = {}
         """Responses that have begun and not ended, in order."""
         self._told_of: str | None = None
@@ -150,9 +150,7 @@ class Conversation:
             self._journal_step(fire, start, sent.before)
             self._expect_reply(fire, start)
         while self._by_hand and self._by_hand[0][0] <= end:
-            act = self._by_hand.pop(0)[1]
-            if self._codec.capabilities.manual_commit:  # or the target has detected a turn
-                act()
+            self._by_hand.pop(0)[1]()
         for edge in self._ear.tick(self._now()):
             self._director.heard(edge)
 
@@ -236,12 +234,17 @@ class Conversation:
         first, last = (
             (step.voiced[0][0], step.voiced[-1][1]) if step.voiced else (0, step.n_samples)
         )
+        commit = partial(self.perform, CommitAudio())
         steps = self._compiled.script.steps
         if not _goes_on(steps[: step.index + 1][::-1]):
-            self._by_hand.append((start + first + 1, self._interrupt))
+            self._by_hand.append((start + first + 1, partial(self._if_manual, self._interrupt)))
         if not _goes_on(steps[step.index :]):
-            self._by_hand.append((start + last, lambda: self.perform(CommitAudio())))
+            self._by_hand.append((start + last, partial(self._if_manual, commit)))
         self._by_hand.sort(key=lambda planned: planned[0])
+
+    def _if_manual(self, act: Callable[[], None]) -> None:
+        if self._codec.capabilities.manual_commit:  # or the target has detected a turn
+            act()
 
     def _interrupt(self) -> None:
         """Stop the agent as a client must that no server does it for: drop, tell, cancel."""
