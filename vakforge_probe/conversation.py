@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from vakforge_eval.timeline.events import (
@@ -40,6 +41,7 @@ from vakforge_probe.protocol.base import (
     CommitAudio,
     EndSession,
     Intent,
+    PressKey,
     StartSession,
     ToolResult,
     Truncate,
@@ -57,6 +59,7 @@ _INTENT_NAMES: dict[type, str] = {
     Truncate: "truncate",
     CancelResponse: "cancel",
     CommitAudio: "commit",
+    PressKey: "dtmf",
     EndSession: "end_session",
 }
 
@@ -107,7 +110,7 @@ class Conversation:
         self._tools = {tool.name: tool for tool in script.tools}
         self._laid: list[tuple[int, Fire]] = []
         self._by_hand: list[tuple[int, Callable[[], None]]] = []
-        """What a push-to-talk caller does once so many samples have been sent, in order."""
+        """What a caller does by a key once so many samples have been sent, in order."""
         self._active: dict[str | None, None] = {}
         """Responses that have begun and not ended, in order."""
         self._told_of: str | None = None
@@ -147,9 +150,7 @@ class Conversation:
             self._journal_step(fire, start, sent.before)
             self._expect_reply(fire, start)
         while self._by_hand and self._by_hand[0][0] <= end:
-            act = self._by_hand.pop(0)[1]
-            if self._codec.capabilities.manual_commit:  # or the target has detected a turn
-                act()
+            self._by_hand.pop(0)[1]()
         for edge in self._ear.tick(self._now()):
             self._director.heard(edge)
 
@@ -208,12 +209,22 @@ class Conversation:
             self._journal_step(fire, None, None)
             return
         start = self.tape.position(fire.due_ns)
-        if pcm is not None:
+        if step.kind is StepKind.DTMF and self._codec.capabilities.dtmf:
+            # Its tones are silent: the network takes them out and tells of them instead.
+            self._press_keys(step, start)
+        elif pcm is not None:
             self.tape.lay(start, pcm)
             if self._codec.capabilities.manual_commit and step.kind in FLOOR_TAKING_KINDS:
                 self._push_to_talk(step, start)
         self._laid.append((start, fire))
         self._laid.sort(key=lambda laid: laid[0])
+
+    def _press_keys(self, step: ScriptStep, start: int) -> None:
+        """Tell of each key with the frame in which it is let go."""
+        for key, (_, end) in zip(step.text, step.voiced, strict=True):
+            tell = partial(self.perform, PressKey(key), key=key, step=step.index)
+            self._by_hand.append((start + end, tell))
+        self._by_hand.sort(key=lambda planned: planned[0])
 
     def _push_to_talk(self, step: ScriptStep, start: int) -> None:
         """Take the floor with the frame of the step's first voiced sample, give it with the last's.
@@ -223,12 +234,17 @@ class Conversation:
         first, last = (
             (step.voiced[0][0], step.voiced[-1][1]) if step.voiced else (0, step.n_samples)
         )
+        commit = partial(self.perform, CommitAudio())
         steps = self._compiled.script.steps
         if not _goes_on(steps[: step.index + 1][::-1]):
-            self._by_hand.append((start + first + 1, self._interrupt))
+            self._by_hand.append((start + first + 1, partial(self._if_manual, self._interrupt)))
         if not _goes_on(steps[step.index :]):
-            self._by_hand.append((start + last, lambda: self.perform(CommitAudio())))
+            self._by_hand.append((start + last, partial(self._if_manual, commit)))
         self._by_hand.sort(key=lambda planned: planned[0])
+
+    def _if_manual(self, act: Callable[[], None]) -> None:
+        if self._codec.capabilities.manual_commit:  # or the target has detected a turn
+            act()
 
     def _interrupt(self) -> None:
         """Stop the agent as a client must that no server does it for: drop, tell, cancel."""

@@ -28,12 +28,14 @@ from vakforge_probe.protocol.server import (
     CancelRequested,
     ClientEvent,
     HungUp,
+    KeyPressed,
     ResponseRequested,
     ServerCodec,
     SessionUpdated,
     ToolOutput,
     TruncateRequested,
 )
+from vakforge_probe.text import clean
 
 __all__ = ["AgentCall", "Link", "World"]
 
@@ -185,6 +187,8 @@ class AgentCall:
                 self._settled().floor.respond()
             case CancelRequested(response_id):
                 self._settled().floor.cancel(response_id)
+            case KeyPressed(key):
+                self._note({"type": "dtmf", "key": clean(key, 8), "at": arrival.at})
             case HungUp():
                 self._link.close_now()
 

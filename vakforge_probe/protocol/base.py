@@ -23,6 +23,7 @@ __all__ = [
     "CommitAudio",
     "EndSession",
     "Intent",
+    "PressKey",
     "SessionConfig",
     "StartSession",
     "ToolResult",
@@ -99,7 +100,14 @@ class EndSession:
     """Say that the call is over, before the connection is closed."""
 
 
-Intent = StartSession | ToolResult | Truncate | CancelResponse | CommitAudio | EndSession
+@dataclass(frozen=True, slots=True)
+class PressKey:
+    """Tell of a key of the telephone, where that is a message and no sound."""
+
+    key: str
+
+
+Intent = StartSession | ToolResult | Truncate | CancelResponse | CommitAudio | PressKey | EndSession
 
 
 class ClientCodec(Protocol):

@@ -35,7 +35,7 @@ __all__ = ["ClientMessage", "Profile", "ServerMessage", "load_profile", "shipped
 MAX_PROFILE_BYTES = 256 * 1024
 
 ClientMessage = Literal[
-    "start", "hang_up", "tool_result", "truncate", "cancel", "commit", "played", "cleared"
+    "start", "hang_up", "tool_result", "truncate", "cancel", "commit", "played", "cleared", "dtmf"
 ]
 ServerMessage = Literal[
     "hello",
@@ -70,6 +70,7 @@ _CLIENT_HOLES: dict[str, frozenset[str]] = {
     "commit": frozenset(),
     "played": frozenset({"mark"}),
     "cleared": frozenset(),
+    "dtmf": frozenset({"key", "ts_ms"}),
 }
 _SERVER_HOLES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "hello": (frozenset(), frozenset()),
@@ -150,6 +151,9 @@ class Profile(_Strict):
     confirmed_by
         Which server, SDK or recording has shown that this profile is right; without any it is
         experimental.
+    client
+        What the client says. Where ``dtmf`` is in it, a key is told by that message when it is let
+        go, and its tones are not in the audio: networks take them out.
     webhook
         How an ``http(s)://`` target is asked where the call's audio goes; None: it cannot be one.
     id_prefixes

@@ -45,6 +45,7 @@ from vakforge_probe.protocol.base import (
     CommitAudio,
     EndSession,
     Intent,
+    PressKey,
     SessionConfig,
     StartSession,
     ToolResult,
@@ -145,6 +146,9 @@ class DeclaredClient:
                 return self._messages("cancel", {"response": response_id})
             case CommitAudio():
                 return self._messages("commit", {})
+            case PressKey(key):
+                ts_ms = self._call["chunk"] * self.user_audio.frame_ms
+                return self._messages("dtmf", {"key": key, "ts_ms": ts_ms})
             case EndSession():
                 return self._messages("hang_up", {})
 
@@ -301,6 +305,7 @@ def _capabilities(profile: Profile) -> Capabilities:
         continuous_stream=profile.is_continuous,
         barge_in=not profile.is_half_duplex,
         manual_commit="commit" in profile.client,
+        dtmf="dtmf" in profile.client,
         tools="tool_call" in known and "tool_result" in profile.client,
     )
 

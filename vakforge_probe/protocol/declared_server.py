@@ -16,6 +16,7 @@ from vakforge_probe.protocol.server import (
     CancelRequested,
     ClientEvent,
     HungUp,
+    KeyPressed,
     ResponseRequested,
     SessionUpdated,
     ToolOutput,
@@ -129,6 +130,8 @@ class DeclaredServer(Answers):
                 return [CancelRequested(response if isinstance(response, str) else None)]
             case "commit":
                 return [AudioCommitted()]
+            case "dtmf":
+                return [KeyPressed(str(values.get("key")))]
             case "hang_up":
                 return [HungUp()]
         return []

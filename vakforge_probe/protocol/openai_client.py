@@ -52,6 +52,7 @@ from vakforge_probe.protocol.base import (
     CommitAudio,
     EndSession,
     Intent,
+    PressKey,
     SessionConfig,
     StartSession,
     ToolResult,
@@ -227,7 +228,7 @@ class OpenAIRealtimeClient:
             case CommitAudio():
                 self._s.owes_create = True
                 return [dump({"type": "input_audio_buffer.commit"}), *self._owed_create()]
-            case EndSession():
+            case PressKey() | EndSession():
                 return []
 
     @property

@@ -22,6 +22,7 @@ __all__ = [
     "CancelRequested",
     "ClientEvent",
     "HungUp",
+    "KeyPressed",
     "ResponseRequested",
     "ResponseWriter",
     "ServerCodec",
@@ -82,6 +83,13 @@ class ToolOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyPressed:
+    """The client told of a key of the telephone."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class HungUp:
     """The client says that the call is over."""
 
@@ -95,6 +103,7 @@ ClientEvent = (
     | CancelRequested
     | TruncateRequested
     | ToolOutput
+    | KeyPressed
     | HungUp
 )
 

@@ -16,7 +16,12 @@ from vakforge_probe.protocol.registry import PROTOCOLS, make_client
 
 OPUS = {"moshi", "unmute"}
 """Their bytes do not tell how long they sound: those of a call are bounded."""
-EVERY = [name for name in (*PROTOCOLS, *shipped_profiles()) if name not in OPUS]
+EVERY = [
+    name
+    for name in (*PROTOCOLS, *shipped_profiles())
+    if name not in OPUS and make_client(name).signalling is None
+]
+"""Those that carry the audio in messages."""
 
 
 def received(protocol: str, limits: Limits, n_bytes: int, n: int) -> tuple[list[Event], float]:
