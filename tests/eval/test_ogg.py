@@ -202,3 +202,46 @@ def test_new_stream_in_the_same_bytes_is_followed() -> None:
     packets, reader = read(coded)
     assert [p for p in packets if not is_header(p)] == [b"a", b"b"]
     assert reader.n_corrupt == 0
+
+
+@given(PACKETS, st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_whatever_the_packets_hold_a_decoder_gives_samples_or_counts_it(
+    packets: list[bytes], is_split: bool
+) -> None:
+    pytest.importorskip("av")
+    from vakforge_eval.signal.codecs import make_decoder
+
+    coded, decoder = stream(packets), make_decoder("ogg_opus")
+    parts = [coded[k : k + 1] for k in range(len(coded))] if is_split else [coded]
+    pcm = np.concatenate([decoder.feed(part) for part in parts])
+    assert pcm.dtype == np.int16
+    assert len(pcm) <= len(packets) * 5760
+    assert decoder.n_corrupt <= len(packets)
+    assert decoder.pending == 0
+
+
+def test_stream_within_one_message_is_bounded_in_what_it_decodes_to() -> None:
+    pytest.importorskip("av")
+    from vakforge_eval.signal.codecs import make_decoder
+    from vakforge_eval.signal.opus import OpusEncoder
+
+    longest = OpusEncoder(24_000, 60).encode(np.zeros(1440, np.int16))
+    decoder = make_decoder("ogg_opus")
+    assert len(decoder.feed(stream([longest] * 6000))) == 300 * 48_000 - 312
+    assert decoder.n_corrupt == 1
+
+
+def test_new_head_begins_a_new_stream_with_its_own_pre_skip() -> None:
+    pytest.importorskip("av")
+    from vakforge_eval.signal.codecs import make_decoder
+    from vakforge_eval.signal.opus import OpusEncoder
+
+    decoder = make_decoder("ogg_opus")
+    for pre_skip, begins in ((312, 648), (0, 960), (1200, 0)):
+        writer, encoder = OggWriter(OpusHead(pre_skip), serial=pre_skip), OpusEncoder(24_000)
+        headers = writer.headers()
+        pages = [writer.page(encoder.encode(np.zeros(480, np.int16)), 960) for _ in range(2)]
+        assert len(decoder.feed(headers + pages[0])) == begins
+        assert len(decoder.feed(pages[1])) == (720 if pre_skip == 1200 else 960)
+    assert decoder.n_corrupt == 0

@@ -512,3 +512,32 @@ def test_onsets_and_ends_alternate_in_time_whatever_comes(
     assert [e.kind for e in seen] == ["onset", "end"] * (len(seen) // 2)
     times = [e.heard_ns for e in seen]
     assert times == sorted(times)
+
+
+def test_stream_of_opus_goes_on_through_responses_and_through_what_is_not_played() -> None:
+    pytest.importorskip("av")
+    from vakforge_eval.signal.opus import OggOpusEncoder
+
+    encoder, ear, edges = OggOpusEncoder(RATE), Ear(), list[HeardEdge]()
+
+    def send(pcm: Pcm, at: float, rid: str) -> None:
+        for k, frame in enumerate(pcm.reshape(-1, 480)):
+            arrival = T0 + round((at + 20 * k) * MS)
+            data = encoder.encode(frame)
+            chunk = AudioChunk(
+                at=Instant.exact(arrival), response_id=rid, item_id=rid, codec="ogg_opus",
+                rate_hz=48_000, data=data,
+            )  # fmt: skip
+            edges.extend(ear.hear(chunk, arrival))
+
+    send(tone(200), 0, "a")
+    edges += ear.flush(T0 + 200 * MS, "a")[0]
+    send(tone(200), 200, "a")
+    send(quiet(200), 400, "a")
+    send(tone(200), 1000, "b")
+    assert [(e.kind, e.response_id) for e in edges] == [
+        ("onset", "a"), ("end", "a"), ("onset", "b"),
+    ]  # fmt: skip
+    assert abs(edges[2].heard_ns - T0 - 1006.5 * MS) <= 8 * MS
+    assert ear._decoder is not None
+    assert ear._decoder.n_corrupt == 0
