@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlencode, urljoin
 
 from vakforge_eval.timeline.values import Censored, Undefined
-from vakforge_probe.agent.doors import path_of
+from vakforge_probe.agent.doors import RTC_PATHS, path_of
 from vakforge_probe.agent.process import AgentProcess
 from vakforge_probe.calibrate import Row, Summary, labelled, summarize
 from vakforge_probe.call import CallOutcome, CallPlan
@@ -84,8 +84,8 @@ class Bar:
 class Bench:
     """Runs calls against one agent and keeps what came of them."""
 
-    def __init__(self, url: str, folder: Path, suite: Path, seed: int) -> None:
-        self._url, self._folder, self._suite, self._seed = url, folder, suite, seed
+    def __init__(self, agent: AgentProcess, folder: Path, suite: Path, seed: int) -> None:
+        self._agent, self._folder, self._suite, self._seed = agent, folder, suite, seed
         self.outcomes: list[CallOutcome] = []
         self.n_stalls = 0
 
@@ -136,8 +136,9 @@ class Bench:
         return [labelled(_seeded(plan)) for plan in plans]
 
     def _dialled(self, condition: Condition) -> str:
-        path = path_of(condition.protocol)
-        return f"{urljoin(self._url, path)}?{urlencode(_knobs(condition))}"
+        is_webrtc = condition.protocol in RTC_PATHS
+        base = self._agent.webrtc_url if is_webrtc else self._agent.url
+        return f"{urljoin(str(base), path_of(condition.protocol))}?{urlencode(_knobs(condition))}"
 
     async def _stall_now_and_then(self) -> None:
         moments = random.Random(self._seed)
@@ -198,6 +199,8 @@ def run_bench(
     suite: Path,
     play: Callable[[Bench], Any],
     judge: Callable[[Bench, Path], dict[str, Any]],
+    *,
+    has_webrtc: bool = False,
 ) -> dict[str, Any]:
     """Run an agent and calls to it, and return what `judge` makes of them.
 
@@ -207,13 +210,15 @@ def run_bench(
         Makes the calls; a coroutine function.
     judge
         Takes the calls and the agent's truth log, once the agent is gone.
+    has_webrtc
+        Whether the agent answers WebRTC offers, too.
     """
     with contextlib.ExitStack() as stack:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         truth = folder / "truth.jsonl"
-        with AgentProcess(truth=truth) as agent:
-            bench = Bench(agent.url, folder / "calls", suite, options.seed)
+        with AgentProcess(truth=truth, has_webrtc=has_webrtc) as agent:
+            bench = Bench(agent, folder / "calls", suite, options.seed)
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(play(bench))
         print(f"scoring {len(bench.outcomes)} captures", flush=True)

@@ -22,9 +22,10 @@ def make_encoder(codec: str, rate_hz: int) -> Encoder:
 class Behind:
     """Tells what a message holds when what was said is heard `n` samples after its place.
 
-    The first `n_skipped` samples of the stream are left out by who decodes it. When a response breaks off,
-    the last `n` of what was said of it come with the messages after it. On a continuous stream they
-    are heard as its end; otherwise the next response opens with them, and they count for nothing.
+    The first `n_skipped` samples of the stream are left out by who decodes it. When a response
+    breaks off, the last `n` of what was said of it come with the messages after it. On a continuous
+    stream they are heard as its end; otherwise the next response opens with them, and they count
+    for nothing.
     """
 
     def __init__(self, n: int, n_skipped: int, *, is_stream: bool) -> None:

@@ -17,7 +17,7 @@ from vakforge_probe.errors import ConfigError, TargetError
 from vakforge_probe.net.peer import Peer
 from vakforge_probe.net.stamps import ArrivalStamp
 from vakforge_probe.protocol.base import Wire
-from vakforge_probe.protocol.rtp import packet_samples
+from vakforge_probe.protocol.rtp import CODEC, RATE_HZ, packet_samples
 from vakforge_probe.protocol.strict import StrictError, parse_object
 
 __all__ = ["OfferDesk"]
@@ -102,6 +102,8 @@ class OfferDesk:
 
     async def listen(self, host: str, port: int) -> None:
         """Listen on `host`:`port` (0: any free port)."""
+        # Now rather than in the first call, which it would delay by most of a second.
+        self._world.callers.index(CODEC, RATE_HZ)
         app = web.Application(client_max_size=_MAX_OFFER)
         for path in RTC_DOORS:
             app.router.add_post(path, self._offer)

@@ -21,30 +21,30 @@ def parts(behind: Behind, *messages: tuple[str | None, int, int]) -> list[list[t
 
 
 def test_without_look_ahead_a_message_holds_what_it_says() -> None:
-    assert parts(Behind(0, is_stream=True), ("a", 0, 5), (None, 0, 5)) == [
+    assert parts(Behind(0, 0, is_stream=True), ("a", 0, 5), (None, 0, 5)) == [
         [("a", 0, 5)], [(None, 0, 5)],
     ]  # fmt: skip
 
 
 def test_the_first_of_the_stream_is_left_out_even_over_several_messages() -> None:
-    assert parts(Behind(7, is_stream=True), (None, 0, 5), (None, 0, 5), (None, 0, 5)) == [
+    assert parts(Behind(7, 7, is_stream=True), (None, 0, 5), (None, 0, 5), (None, 0, 5)) == [
         [], [(None, 2, 3)], [(None, 0, 5)],
     ]  # fmt: skip
 
 
 def test_what_is_left_of_a_broken_off_response_comes_with_what_follows() -> None:
     sent = ((None, 0, 9), ("a", 0, 5), ("a", 5, 5), (None, 0, 5), (None, 0, 5), (None, 0, 5))
-    assert parts(Behind(7, is_stream=True), *sent) == [
+    assert parts(Behind(7, 7, is_stream=True), *sent) == [
         [(None, 7, 2)], [("a", 0, 5)], [("a", 5, 5)], [("a", 10, 5)],
         [("a", 15, 2), (None, 2, 3)], [(None, 0, 5)],
     ]  # fmt: skip
-    assert parts(Behind(2, is_stream=True), ("a", 0, 5), ("b", 0, 5), ("b", 5, 5)) == [
+    assert parts(Behind(2, 2, is_stream=True), ("a", 0, 5), ("b", 0, 5), ("b", 5, 5)) == [
         [("a", 2, 3)], [("a", 5, 2), ("b", 2, 3)], [("b", 5, 5)],
     ]  # fmt: skip
 
 
 def test_between_turns_what_is_left_counts_for_nothing() -> None:
-    assert parts(Behind(2, is_stream=False), ("a", 0, 5), ("b", 0, 5)) == [
+    assert parts(Behind(2, 2, is_stream=False), ("a", 0, 5), ("b", 0, 5)) == [
         [("a", 2, 3)], [("b", 0, 5)],
     ]  # fmt: skip
 
