@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 DECODED_HZ = 48_000
+STREAM_BIT_RATE, LINE_BIT_RATE = 48_000, 96_000
+"""In Ogg, and on RTP, where servers by aiortc spend as much."""
 LOOK_AHEAD = 312
 """At `DECODED_HZ`: 6.5 ms."""
 
@@ -43,12 +45,12 @@ class PacketEncoder:
     `head` says how far it looks ahead: `LOOK_AHEAD`, and less for frames shorter than 10 ms.
     """
 
-    def __init__(self, rate_hz: int, n: int) -> None:
+    def __init__(self, rate_hz: int, n: int, bit_rate: int = 48_000) -> None:
         codec = av.CodecContext.create("libopus", "w")
         if not isinstance(codec, av.AudioCodecContext):
             raise TypeError("no coder of audio")
         codec.sample_rate, codec.format, codec.layout = rate_hz, "s16", "mono"
-        codec.bit_rate, codec.time_base = 48_000, Fraction(1, rate_hz)
+        codec.bit_rate, codec.time_base = bit_rate, Fraction(1, rate_hz)
         codec.options = {"application": "voip", "frame_duration": f"{1000 * n / rate_hz:g}"}
         codec.open()
         self.head = OpusHead.of(bytes(codec.extradata or b"")) or OpusHead(LOOK_AHEAD)
@@ -119,10 +121,12 @@ class OpusVoice(Encoder):
     def chunk(self, n_bytes: int) -> int:
         """Begin anew with frames not longer than `n_bytes` samples, and return their length."""
         self._n = max((n for n in _FRAMES if n <= n_bytes), default=_FRAMES[0])
-        self._encoder = PacketEncoder(RATE_HZ, self.n_in(self._n))
+        is_line = self.codec == "opus"
+        bit_rate = LINE_BIT_RATE if is_line else STREAM_BIT_RATE
+        self._encoder = PacketEncoder(RATE_HZ, self.n_in(self._n), bit_rate)
         self.behind = self._encoder.head.pre_skip
         # RTP has no header that would say what to leave out.
-        self.n_skipped = self.behind if self.codec == "ogg_opus" else 0
+        self.n_skipped = 0 if is_line else self.behind
         self._ogg = OggWriter(self._encoder.head) if self.codec == "ogg_opus" else None
         self._headers = b"" if self._ogg is None else self._ogg.headers()
         return self._n
