@@ -235,7 +235,8 @@ class DeclaredClient:
             return [Unknown(at=at, name="audio of what was interrupted")]
         audio = self._p.agent_audio
         if audio.codec in CODECS:
-            n_samples = len(data) // sample_bytes(audio.codec)
+            n_played = -(-len(data) // audio.packet_bytes) * audio.packet_bytes
+            n_samples = n_played // sample_bytes(audio.codec)
             start = max(at.at, self._drained_at)
             self._drained_at = start + n_samples * NS_PER_S // audio.rate_hz
         response = _text(values, "response")

@@ -48,6 +48,10 @@ def drop_audio(profile: dict[str, Any]) -> None:
     profile["agent_audio"]["messages"] = [{"type": "sound"}]
 
 
+def unordered_without_number(profile: dict[str, Any]) -> None:
+    profile["user_audio"].update(is_unordered=True, message={"sound": "$audio"})
+
+
 def flush_on_nothing(profile: dict[str, Any]) -> None:
     profile["flush_on"] = ["speech_started"]
     profile.setdefault("server", {}).pop("speech_started", None)
@@ -66,6 +70,7 @@ MAPPINGS: list[tuple[Change, str]] = [
     (lambda p: p.setdefault("server", {}).update(sing={"t": "x"}), "server.sing"),
     (lambda p: p.setdefault("client", {}).update(start={"t": "$raet_hz"}), "$rate_hz"),
     (lambda p: p.setdefault("client", {}).update(start={"t": "${seq}${call}"}), "two holes"),
+    (unordered_without_number, "user_audio.is_unordered: user_audio.message has no $chunk"),
     (flush_on_nothing, "flush_on: server.speech_started is not declared"),
     (lambda p: p.update(path="no slash"), "path"),
     (lambda p: p.update(webhook="smoke signals"), "webhook"),
