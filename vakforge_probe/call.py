@@ -390,7 +390,13 @@ class Call:
         if self._has_audio or due is None or reason not in ("done", "hang_up", "budget"):
             return
         if reason != "hang_up" or self._now() >= due:
-            self._failure = TargetTimeout("no audio in the whole call", phase="first_audio")
+            text = "no audio in the whole call"
+            hint = self._dialect_hint()
+            self._failure = (
+                TargetProtocolError(f"{text}: {hint}", phase="first_audio")
+                if hint
+                else TargetTimeout(text, phase="first_audio")
+            )
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do `work` of a callback while the call lives; what goes wrong in it ends the call.

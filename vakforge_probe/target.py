@@ -217,6 +217,7 @@ def resolve_target(
     protocol: str | None = None,
     model: str | None = None,
     headers: tuple[str, ...] = (),
+    auth_token: str | None = None,
     ca: Path | None = None,
     hardware: dict[str, Any] | None = None,
 ) -> Target:
@@ -226,7 +227,7 @@ def resolve_target(
     has a voice webhook.
 
     Options given here win over the alias's own. `headers` are ``NAME=VALUE`` texts whose values
-    refer to secrets by ``${env:NAME}`` or ``file:PATH``.
+    refer to secrets by ``${env:NAME}`` or ``file:PATH``; so does `auth_token`.
 
     Raises
     ------
@@ -242,9 +243,11 @@ def resolve_target(
     for key, reference in {**entry.headers, **dict(map(parse_header, headers))}.items():
         resolved[key], found = _resolve(key, reference)
         secrets |= found
-    token = None
-    if entry.auth_token is not None:
-        token, found = _resolve("auth_token", entry.auth_token)
+    token = auth_token or entry.auth_token
+    if token is not None:
+        if not _is_reference(token):
+            raise ConfigError(f"a secret is never written out: {_REFERENCE}", key="--auth-token")
+        token, found = _resolve("auth_token", token)
         secrets |= found
     ca = ca or (None if entry.ca is None else Path(entry.ca))
     if ca is not None:
@@ -254,7 +257,7 @@ def resolve_target(
     try:
         _check_scheme(url, protocol)
     except ValueError as error:
-        raise ConfigError(f"{error} for {protocol}", key="target") from None
+        raise ConfigError(f"{error} for {protocol}", key="--target") from None
     return Target(
         url=url,
         label=label,

@@ -338,3 +338,13 @@ def test_its_token_is_a_reference_and_never_shown(
         with pytest.raises(ConfigError, match=words) as caught:
             load_targets(write(*lines, f"auth_token: {token}"))
         assert token not in str(caught.value)
+
+
+def test_its_token_may_be_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOT_TOKEN", CANARY)
+    url = "https://bot.example/voice"
+    target = resolve_target(url, protocol="twilio", auth_token="${env:BOT_TOKEN}")
+    assert (target.auth_token, target.secrets) == (CANARY, (CANARY,))
+    with pytest.raises(ConfigError, match="--auth-token: a secret is never written") as caught:
+        resolve_target(url, protocol="twilio", auth_token=CANARY)
+    assert CANARY not in str(caught.value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.reader import Capture
@@ -111,3 +113,45 @@ def test_an_order_to_drop_nothing_is_no_interruption(called: Any, protocol: str)
     first, second = make_report([folder])["turns"]
     assert "value" not in first["metrics"]["stop_heard"]
     assert second["metrics"]["stop_heard"]["value"] == pytest.approx(0.2, abs=0.002)
+
+
+def test_a_call_behind_a_webhook_is_measured_as_one_that_is_dialled(
+    plan: Callable[..., CallPlan],
+) -> None:
+    """The webhook takes its time; that is setup, and no part of what the agent is measured by."""
+
+    async def main() -> Path:
+        behaviour = Behaviour(greeting=False, reply_delay=0.6)
+        clips = data_root() / "clips"
+        async with await serve(behaviour, "127.0.0.1", 0, None, clips) as agent:
+
+            async def voice(request: web.Request) -> web.Response:
+                await asyncio.sleep(0.25)
+                stream = f'<Stream url="{agent.url_for("twilio")}"/>'
+                return web.Response(text=f"<Response><Connect>{stream}</Connect></Response>")
+
+            application = web.Application()
+            application.add_routes([web.post("/voice", voice)])
+            runner = web.AppRunner(application, access_log=None)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            url = "http://{}:{}/voice".format(*runner.addresses[0][:2])
+            outcome = await Call(plan(url, ASKED, protocol="twilio")).run()
+            await runner.cleanup()
+            assert outcome.failure is None
+            return outcome.capture
+
+    folder = run(main())
+    (turn,) = make_report([folder])["turns"]
+    assert turn["metrics"]["ttfa_heard"]["value"] == pytest.approx(0.6, abs=0.001)
+    start, end = build_timeline(Capture.open(folder)).phases["webhook"]
+    assert end - start == 250_000_000
+
+
+ASKED = {
+    "id": "asked",
+    "steps": [
+        {"say": None, "clip": "en/order_delivery_date", "at": "0.3 s"},
+        {"hang_up": None, "at": "100 ms after agent end"},
+    ],
+}

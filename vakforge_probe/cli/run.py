@@ -62,6 +62,13 @@ def run(
             f"[env var: {_HEADERS}, one a line]",
         ),
     ] = None,
+    auth_token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REFERENCE",
+            help="Signs as Twilio does (X-Twilio-Signature): ${env:NAME} or file:PATH.",
+        ),
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Model to ask for.")] = None,
     ca: Annotated[Path | None, typer.Option(metavar="FILE", help="CA bundle for wss.")] = None,
     hardware: Annotated[
@@ -105,6 +112,7 @@ def run(
             protocol=protocol,
             model=model,
             headers=headers,
+            auth_token=auth_token,
             ca=ca,
             hardware=stated,
         )

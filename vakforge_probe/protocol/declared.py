@@ -116,23 +116,27 @@ class _Strict(BaseModel):
 class UserAudio(_Strict):
     """How the user's audio is sent; without a message each frame is a binary message.
 
-    In ``ogg_opus`` all frames are one stream, a page each.
+    In ``ogg_opus`` all frames are one stream, a page each. Where the network does not keep their
+    order, whoever is sent them sorts them by ``$chunk``.
     """
 
     codec: Codec = "pcm_s16le"
     rate_hz: int = Field(24_000, ge=8000, le=48_000)
     frame_ms: int = Field(20, ge=10, le=1000)
     message: JsonValue = None
+    is_unordered: bool = False
 
 
 class AgentAudio(_Strict):
     """How the agent's audio comes; without messages all binary ones are audio.
 
-    In ``ogg_opus`` all of it is one stream, at 48 kHz.
+    In ``ogg_opus`` all of it is one stream, at 48 kHz. A network that plays packets of
+    `packet_bytes` leaves a gap behind a message that is no multiple of it.
     """
 
     codec: Codec = "pcm_s16le"
     rate_hz: int = Field(24_000, ge=8000, le=48_000)
+    packet_bytes: int = Field(1, ge=1, le=65_536)
     messages: Shapes | None = None
 
 
@@ -205,6 +209,9 @@ class Profile(_Strict):
             if unknown := sorted(holes - must - may - _OF_CALL):
                 near = nearest(unknown[0], must | may | _OF_CALL, least=0)
                 raise ValueError(f"{where}: ${unknown[0]} is not known; nearest is ${near}")
+        heard = self.user_template
+        if self.user_audio.is_unordered and (heard is None or "chunk" not in heard.holes):
+            raise ValueError("user_audio.is_unordered: user_audio.message has no $chunk")
         if "mark" in self.server and "played" not in self.client:
             raise ValueError("server.mark: client.played does not say how it is answered")
         if self.start_after is not None and self.start_after not in self.server:

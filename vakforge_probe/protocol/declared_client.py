@@ -205,6 +205,8 @@ class DeclaredClient:
         if isinstance(data, bytes) and not self._p.audio_templates:
             if len(data) > self.limits.max_message_bytes:
                 raise LimitExceeded("max_message_bytes")
+            if _is_json(data):
+                raise StrictError("JSON where sound should be")
             return self._audio(data, at, "binary", "0", {})
         message = parse_object(data, self.limits.max_message_bytes)
         for template in self._p.audio_templates:
@@ -233,7 +235,8 @@ class DeclaredClient:
             return [Unknown(at=at, name="audio of what was interrupted")]
         audio = self._p.agent_audio
         if audio.codec in CODECS:
-            n_samples = len(data) // sample_bytes(audio.codec)
+            n_played = -(-len(data) // audio.packet_bytes) * audio.packet_bytes
+            n_samples = n_played // sample_bytes(audio.codec)
             start = max(at.at, self._drained_at)
             self._drained_at = start + n_samples * NS_PER_S // audio.rate_hz
         response = _text(values, "response")
@@ -308,6 +311,17 @@ def _capabilities(profile: Profile) -> Capabilities:
         dtmf="dtmf" in profile.client,
         tools="tool_call" in known and "tool_result" in profile.client,
     )
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether binary data is a JSON object, as no sound is; asked by its ends first."""
+    if data[:1] != b"{" or data[-1:] != b"}":
+        return False
+    try:
+        parse_object(data, len(data))
+    except StrictError:
+        return False
+    return True
 
 
 def _text(values: Values, name: str) -> str | None:

@@ -29,6 +29,8 @@ __all__ = ["DeclaredServer"]
 
 _WIDTHS = {"pcm_s16le": 2, "float32le": 4, "pcmu": 1, "pcma": 1}
 """Bytes of one sample, apart from the scoring core: the agent must not rest on it."""
+MAX_EARLY = 10
+"""Frames that are waited with for one that is late; then it counts as lost."""
 _KEPT: tuple[str, ...] = ("stream", "call", "tools", "model")
 """What the client says at the start and is repeated later."""
 
@@ -54,6 +56,8 @@ class DeclaredServer(Answers):
         self._call |= {"seq": 0, "model": "reference"}
         self._order = 0
         self._n_heard = self._n_said = 0
+        self._early: dict[int, bytes] = {}
+        self._next_chunk = 1
         self.is_format_fixed = False
         self.names_responses = profile.names_responses
         self.is_continuous = profile.is_continuous
@@ -97,13 +101,30 @@ class DeclaredServer(Answers):
             return self._appended(data)
         message = parse_object(data, self._limits.max_message_bytes)
         if template is not None and (values := template.read(message)) is not None:
-            return self._appended(decode_base64(values["audio"], self._limits.max_message_bytes))
+            audio = decode_base64(values["audio"], self._limits.max_message_bytes)
+            is_sorted = not self._p.user_audio.is_unordered
+            return self._appended(audio) if is_sorted else self._sorted(values.get("chunk"), audio)
         for name, templates in self._p.client_templates.items():
             for i, shape in enumerate(templates):
                 values = shape.glean(message)
                 if values is not None:
                     return self._understood(name, values, is_last=i == len(templates) - 1)
         return []
+
+    def _sorted(self, chunk: object, data: bytes) -> list[ClientEvent]:
+        """Take a numbered frame; return those that are next in order, as far as they have come."""
+        text = str(chunk)
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+        if number < self._next_chunk:
+            return []
+        self._early[number] = data
+        if len(self._early) > MAX_EARLY:
+            self._next_chunk = min(self._early)
+        events: list[ClientEvent] = []
+        while self._next_chunk in self._early:
+            events += self._appended(self._early.pop(self._next_chunk))
+            self._next_chunk += 1
+        return events
 
     def _appended(self, data: bytes) -> list[ClientEvent]:
         self._n_heard += len(data)

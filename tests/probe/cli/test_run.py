@@ -187,6 +187,7 @@ def test_a_bad_file_is_exit_2_with_its_place_and_nothing_is_dialled(
         (["--target", "http://127.0.0.1/"], "--target"),
         (["--target", "prod"], "--target"),
         (["--header", "Authorization=secret-in-the-open"], "--header"),
+        (["--auth-token", "secret-in-the-open"], "--auth-token"),
         (["--header", "X-Key=${env:NO_SUCH_KEY}"], "X-Key"),
         (["--protocol", "openai-realtme"], "protocol"),
         (["--name", "a/b"], "--name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,35 @@ class TestTelephone:
             heard(client, writer.audio(bytes(8000)), ms=0)
         (event,) = heard(client, server.speech_started(0, "i"), ms=ms)
         assert isinstance(event, Unknown)
+
+
+def test_frames_that_come_out_of_order_are_sorted_and_a_lost_one_is_given_up() -> None:
+    server = DeclaredServer(shipped_profiles()["telnyx"])
+    heard: list[int] = []
+
+    def hear(*chunks: int | str) -> list[int]:
+        for chunk in chunks:
+            audio = base64.b64encode(bytes([int(chunk) if str(chunk).isdigit() else 255])).decode()
+            media = {"track": "inbound", "chunk": str(chunk), "timestamp": "20", "payload": audio}
+            message = {"event": "media", "sequence_number": "1", "stream_id": "s", "media": media}
+            for event in server.receive(json.dumps(message)):
+                assert isinstance(event, AudioAppended)
+                heard.append(event.data[0])
+        return heard
+
+    assert hear(1, 3, 4) == [1]
+    assert hear(2, 2, 1, "x", "-1", "") == [1, 2, 3, 4]
+    assert hear(*range(6, 16)) == [1, 2, 3, 4]
+    assert hear(16) == [1, 2, 3, 4, *range(6, 17)]
+
+
+def test_a_network_of_packets_plays_a_gap_behind_a_message_that_is_no_multiple() -> None:
+    client = DeclaredClient(shipped_profiles()["exotel"])
+    client.send(StartSession(SessionConfig()))
+    audio = base64.b64encode(bytes(321)).decode()
+    client.receive(json.dumps({"event": "media", "media": {"payload": audio}}), Instant.exact(0))
+    client.receive(json.dumps({"event": "mark", "mark": {"name": "m"}}), Instant.exact(0))
+    assert client.next_reply_ns == 40 * NS_PER_MS
 
 
 def test_audio_of_what_was_interrupted_is_dropped_by_the_servers_own_order() -> None:
