@@ -234,9 +234,6 @@ class _Delay:
         if not self._found:
             return {}
         return {
-            "receiver_delay_ns": {
-                "n": len(self._found),
-                "median": statistics.median_low(self._found),
-                "max": max(self._found),
-            }
+            "receiver_delay_median_ns": statistics.median_low(self._found),
+            "receiver_delay_max_ns": max(self._found),
         }

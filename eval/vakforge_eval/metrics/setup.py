@@ -21,11 +21,17 @@ __all__ = [
     "invalid_turns",
     "no_reply_rate",
     "setup",
+    "setup_channel",
     "setup_connect",
+    "setup_dtls",
+    "setup_gather",
     "setup_handshake",
+    "setup_ice",
     "setup_ready",
     "setup_resolve",
+    "setup_signal",
     "setup_tls",
+    "setup_webhook",
     "vad_disagreements",
 ]
 
@@ -59,8 +65,12 @@ def _phase(view: CallView, name: str) -> MetricValue:
     return Undefined(Reason.NOT_APPLICABLE)
 
 
-def setup_resolve(view: CallView) -> MetricValue:
-    """Time to resolve the target's name (s).
+def _phase_function(name: str, what: str) -> CallMetric:
+    def measured(view: CallView) -> MetricValue:
+        return _phase(view, name)
+
+    measured.__name__ = measured.__qualname__ = f"setup_{name}"
+    measured.__doc__ = f"""Time {what} (s).
 
     **Anchor**: begin -> end of the phase.
 
@@ -69,59 +79,34 @@ def setup_resolve(view: CallView) -> MetricValue:
     MetricValue
         Undefined: not_applicable if the call had no such phase, call_failed if it ended before.
     """
-    return _phase(view, "resolve")
+    return measured
 
 
-def setup_connect(view: CallView) -> MetricValue:
-    """Time to open the connection (s).
+setup_webhook = _phase_function("webhook", "to ask the voice webhook where to connect")
+setup_resolve = _phase_function("resolve", "to resolve the target's name")
+setup_connect = _phase_function("connect", "to open the connection")
+setup_tls = _phase_function("tls", "of the TLS handshake")
+setup_handshake = _phase_function("handshake", "of the protocol's handshake")
+setup_gather = _phase_function("gather", "to find our own addresses (WebRTC)")
+setup_signal = _phase_function("signal", "to exchange offer and answer (WebRTC)")
+setup_ice = _phase_function("ice", "to find a way between the two (WebRTC)")
+setup_dtls = _phase_function("dtls", "to secure that way (WebRTC)")
+setup_channel = _phase_function("channel", "to open the data channel (WebRTC)")
+setup_ready = _phase_function("ready", "from the open connection to the accepted session")
 
-    **Anchor**: begin -> end of the phase.
-
-    Returns
-    -------
-    MetricValue
-        Undefined: not_applicable if the call had no such phase, call_failed if it ended before.
-    """
-    return _phase(view, "connect")
-
-
-def setup_tls(view: CallView) -> MetricValue:
-    """Time of the TLS handshake (s).
-
-    **Anchor**: begin -> end of the phase.
-
-    Returns
-    -------
-    MetricValue
-        Undefined: not_applicable without TLS, call_failed if the call ended before.
-    """
-    return _phase(view, "tls")
-
-
-def setup_handshake(view: CallView) -> MetricValue:
-    """Time of the protocol's handshake (s).
-
-    **Anchor**: begin -> end of the phase.
-
-    Returns
-    -------
-    MetricValue
-        Undefined: not_applicable if the call had no such phase, call_failed if it ended before.
-    """
-    return _phase(view, "handshake")
-
-
-def setup_ready(view: CallView) -> MetricValue:
-    """Time from the open connection to the accepted session (s).
-
-    **Anchor**: begin -> end of the phase.
-
-    Returns
-    -------
-    MetricValue
-        Undefined: not_applicable if the call had no such phase, call_failed if it ended before.
-    """
-    return _phase(view, "ready")
+_PHASES = (
+    setup_webhook,
+    setup_resolve,
+    setup_connect,
+    setup_tls,
+    setup_handshake,
+    setup_gather,
+    setup_signal,
+    setup_ice,
+    setup_dtls,
+    setup_channel,
+    setup_ready,
+)
 
 
 def greeting_latency(view: CallView) -> MetricValue:
@@ -226,19 +211,16 @@ def failed_calls(view: CallView) -> Rate:
     return Rate(int(view.timeline.failure is not None), 1)
 
 
-def _phase_metric(function: CallMetric, name: str) -> MetricSpec:
+def _phase_metric(function: CallMetric) -> MetricSpec:
     """Return a part of the call's setup."""
+    name = function.__name__.removeprefix("setup_")
     span = (f"begin of {name}", f"end of {name}")
     return declare.detail(declare.of_call(function, "s", "lower", span, declare.CLOCK, "latency"))
 
 
 SETUP_METRICS = (
     declare.of_call(setup, "s", "lower", ("dial", "session ready"), declare.CLOCK, "latency"),
-    _phase_metric(setup_resolve, "resolve"),
-    _phase_metric(setup_connect, "connect"),
-    _phase_metric(setup_tls, "tls"),
-    _phase_metric(setup_handshake, "handshake"),
-    _phase_metric(setup_ready, "ready"),
+    *map(_phase_metric, _PHASES),
     declare.of_call(
         greeting_latency,
         "s",

@@ -27,6 +27,7 @@ __all__ = [
     "frames_late",
     "interarrival_jitter",
     "loop_lag_max",
+    "receiver_delay",
     "send_lateness_max",
     "send_lateness_p50",
     "send_lateness_p99",
@@ -243,6 +244,22 @@ def cpu_share(view: CallView) -> MetricValue:
     return Measured(cpu / wall)
 
 
+def receiver_delay(view: CallView) -> MetricValue:
+    """How much later a receiver's jitter buffer gives the agent's audio than it arrived (s).
+
+    No other number has it in it: a caller behind such a receiver hears everything so much later.
+
+    **Anchor**: arrival of a packet -> its audio at the WebRTC library's track, median of the call.
+
+    Returns
+    -------
+    MetricValue
+        Undefined: not_applicable if the capture does not tell, as of all but WebRTC.
+    """
+    delay = _told(view, "receiver_delay_median_ns")
+    return Undefined(Reason.NOT_APPLICABLE) if delay is None else Measured(delay / NS_PER_S)
+
+
 def loop_lag_max(view: CallView) -> MetricValue:
     """Longest time that the probe's event loop was busy or held up (s).
 
@@ -288,6 +305,14 @@ TRANSPORT_METRICS = (
         None,
         ("audio sent", "slope over arrival, less 1"),
         BY_MESSAGE,
+        "transport",
+    ),
+    declare.of_call(
+        receiver_delay,
+        "s",
+        None,
+        ("arrival", "at the receiver's track"),
+        "jitter buffer of the WebRTC library",
         "transport",
     ),
 )
