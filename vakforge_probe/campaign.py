@@ -174,6 +174,7 @@ def _compile(
                 rate_hz=codec.user_audio.rate_hz,
                 frame_samples=codec.user_audio.frame_samples,
                 capabilities=codec.capabilities,
+                codec=codec.user_audio.codec,
             )
     return out
 

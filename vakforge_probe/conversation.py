@@ -97,7 +97,13 @@ class Conversation:
         self._now = now_ns
         self._call_at = call_at
         script = compiled.script
-        self.tape = Tape(script.rate_hz, script.frame_samples, compiled.background)
+        self.tape = Tape(
+            script.rate_hz,
+            script.frame_samples,
+            compiled.background,
+            is_on_grid=bool(compiled.ahead),
+        )
+        self._latest_pcm = bytes(2 * script.frame_samples)
         self._max_ahead_s = max_ahead_s
         self._is_audio_apart = codec.signalling is not None
         self._guard = EchoGuard(script.rate_hz, script.frame_samples)
@@ -142,7 +148,7 @@ class Conversation:
         """Send frame number `frame` of the stream, planned for `due_ns`."""
         self._advance()
         pcm = self.tape.cut(frame)
-        sent = self._transmit(self._codec.audio_frame(pcm), Kind.AUDIO, due_ns, flags)
+        sent = self._transmit(self._coded(pcm), Kind.AUDIO, due_ns, flags)
         self._guard.said(pcm, sent.after)
         end = (frame + 1) * self.tape.frame_samples
         while self._laid and self._laid[0][0] < end:
@@ -153,6 +159,11 @@ class Conversation:
             self._by_hand.pop(0)[1]()
         for edge in self._ear.tick(self._now()):
             self._director.heard(edge)
+
+    def _coded(self, pcm: bytes) -> Wire:
+        before, self._latest_pcm = self._latest_pcm, pcm
+        found = self._compiled.ahead.find(before, pcm)
+        return self._codec.audio_frame(pcm) if found is None else found
 
     def perform(self, intent: Intent, **facts: Any) -> None:
         """Send the messages of `intent`, if the protocol has any, and journal it once."""

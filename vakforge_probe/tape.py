@@ -27,10 +27,20 @@ class Tape:
     ----------
     background
         One round of what lies under everything, int16; None for silence.
+    is_on_grid
+        Whether clips begin with a frame, as those do that are coded ahead.
     """
 
-    def __init__(self, rate_hz: int, frame_samples: int, background: Pcm | None = None) -> None:
+    def __init__(
+        self,
+        rate_hz: int,
+        frame_samples: int,
+        background: Pcm | None = None,
+        *,
+        is_on_grid: bool = False,
+    ) -> None:
         self.rate_hz = rate_hz
+        self._is_on_grid = is_on_grid
         self.frame_samples = frame_samples
         self._silence = bytes(2 * frame_samples)
         self._background = background
@@ -56,8 +66,13 @@ class Tape:
         return self._origin_ns + samples_to_ns(sample, self.rate_hz)
 
     def position(self, spoken_ns: int) -> int:
-        """Return the stream sample spoken at `spoken_ns`, or the first one still to be cut."""
+        """Return the stream sample spoken at `spoken_ns`, or the first one still to be cut.
+
+        On the grid it is the first one of a frame, the next after that moment.
+        """
         sample = round((spoken_ns - self._origin_ns) * self.rate_hz / NS_PER_S)
+        if self._is_on_grid:
+            sample = -(-sample // self.frame_samples) * self.frame_samples
         return max(sample, self._next_frame * self.frame_samples)
 
     def lay(self, start: int, pcm: Pcm) -> None:

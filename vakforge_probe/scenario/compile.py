@@ -19,6 +19,7 @@ from vakforge_eval.timeline.script import (
     ScriptStep,
     ToolSpec,
 )
+from vakforge_probe.scenario.ahead import CODED_AHEAD, NOTHING_AHEAD, Ahead, coded_ahead
 from vakforge_probe.scenario.assemble import StepAudio
 from vakforge_probe.scenario.checks import (
     check_protocol,
@@ -66,6 +67,8 @@ class Compiled:
         What the director walks.
     clips
         ``{"id", "licence", "source", "sha256"}`` of every clip that may be played.
+    ahead
+        Frames that are coded already; where there are any, clips begin with a frame.
     """
 
     script: Script
@@ -73,6 +76,7 @@ class Compiled:
     flow: Flow
     clips: tuple[dict[str, str], ...]
     background: Pcm | None = None
+    ahead: Ahead = NOTHING_AHEAD
 
     def phase_ns(self, seed: int) -> int:
         """Return where in a frame's duration the stream begins, in ns; the same for one seed.
@@ -86,9 +90,16 @@ class Compiled:
 
 
 def compile_scenario(
-    loaded: LoadedScenario, *, rate_hz: int, frame_samples: int, capabilities: Capabilities
+    loaded: LoadedScenario,
+    *,
+    rate_hz: int,
+    frame_samples: int,
+    capabilities: Capabilities,
+    codec: str | None = None,
 ) -> Compiled:
     """Return `loaded` made ready for audio of `rate_hz` in frames of `frame_samples`.
+
+    With `codec` frames are coded ahead, where that is worth it.
 
     Raises
     ------
@@ -114,6 +125,13 @@ def compile_scenario(
             for _, c in sorted(clips.items())
         ),
         background=None if background is None else background.pcm,
+        ahead=(
+            coded_ahead(
+                (one.pcm for one in audio.values() if one is not None), rate_hz, frame_samples
+            )
+            if codec == CODED_AHEAD and background is None
+            else NOTHING_AHEAD
+        ),
     )
 
 
