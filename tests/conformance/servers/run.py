@@ -250,7 +250,11 @@ def bars_of(row: dict[str, Any]) -> list[Bar]:
         return [*bars, Bar(f"{name}: pieces of text", "> 0", n_texts, n_texts > 0)]
     programmed = SETTINGS[1].answer - SETTINGS[0].answer
     heard = {m["turn"]: m["medians"] for m in row["metrics"] if m["metric"] == "ttfa_heard"}
-    for turn, (fast, slow) in sorted({1: (None, None), **heard}.items()):
+    # A later turn may have no value, where nothing tells an answer from the rest of the one before.
+    compared = {
+        turn: medians for turn, medians in heard.items() if turn == 1 or None not in medians
+    }
+    for turn, (fast, slow) in {1: (None, None), **compared}.items():
         off = None if None in (fast, slow) else (slow - fast - programmed) * 1000
         what = f"{name}: ttfa_heard, turn {turn}, difference off by (ms)"
         met = off is not None and abs(off) <= WITHIN_MS
