@@ -145,11 +145,20 @@ def _hear_stream(timeline: CallTimeline, unechoed: Unechoed | None) -> Hearing:
     whole = [(rate, np.concatenate(parts)) for rate, parts in _by_rate(timeline).items()]
     floor = _floor(whole, stream_floor)
     gate = gate_for(floor)
+    if isinstance(gate, Undefined) and _leaves_out_silence(timeline.audio):
+        floor, gate = None, gate_for(None)
     # Where nothing can be told from the noise, none of it may be dropped as silence.
     quiet = Gate.at(GATE_DBFS) if isinstance(gate, Undefined) else gate
     placed = tuple(place(timeline.audio, timeline.flushes, lambda: Live(quiet)))
     islands = find_islands(placed, timeline.flushes)
     return _heard(timeline, (floor, gate), placed, islands, Live.text, unechoed)
+
+
+def _leaves_out_silence(audio: Sequence[AgentAudio]) -> bool:
+    """Whether a tenth or more of the time was not sent at all; then what was sent is no noise."""
+    span = audio[-1].arrival.at + audio[-1].duration_ns - audio[0].arrival.at
+    sent = sum(message.duration_ns for message in audio)
+    return span - sent >= FLOOR_QUANTILE * span
 
 
 def _by_rate(timeline: CallTimeline) -> dict[int, list[Pcm]]:

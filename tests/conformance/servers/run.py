@@ -8,6 +8,7 @@ Run it from the project's root, on a machine that is idle otherwise; it makes a 
 What a server adds by itself (voice activity, turns, buffers) is not known. But what its models take
 is, so two settings of them must differ in the measured latency as they do in the models. With
 ``--only NAME`` it probes one server, or one protocol, and leaves the other results as they are.
+WebRTC and Moshi need the extra ``webrtc``.
 """
 
 from __future__ import annotations
@@ -249,7 +250,11 @@ def bars_of(row: dict[str, Any]) -> list[Bar]:
         return [*bars, Bar(f"{name}: pieces of text", "> 0", n_texts, n_texts > 0)]
     programmed = SETTINGS[1].answer - SETTINGS[0].answer
     heard = {m["turn"]: m["medians"] for m in row["metrics"] if m["metric"] == "ttfa_heard"}
-    for turn, (fast, slow) in sorted({1: (None, None), **heard}.items()):
+    # A later turn may have no value, where nothing tells an answer from the rest of the one before.
+    compared = {
+        turn: medians for turn, medians in heard.items() if turn == 1 or None not in medians
+    }
+    for turn, (fast, slow) in {1: (None, None), **compared}.items():
         off = None if None in (fast, slow) else (slow - fast - programmed) * 1000
         what = f"{name}: ttfa_heard, turn {turn}, difference off by (ms)"
         met = off is not None and abs(off) <= WITHIN_MS
@@ -336,20 +341,26 @@ def rows_for(server: Server, doors: list[Door], venvs: Path, repeats: int) -> li
     ]
 
 
+def _names(server: Server, door: Door) -> set[str]:
+    return {server.package, door.protocol, f"{server.package}/{door.protocol}"}
+
+
 def main() -> int:
     """Install, start, probe, write and print; returns 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="results.json; .md goes beside it")
     parser.add_argument("--repeats", type=int, default=8, help="calls of each kind")
     parser.add_argument("--venvs", type=Path, help="folder to keep the venvs in [default: none]")
-    parser.add_argument("--only", action="append", help="server or protocol; may be given again")
+    parser.add_argument(
+        "--only", action="append", help="server, protocol or server/protocol; may be given again"
+    )
     options = parser.parse_args()
     kept = json.loads(options.out.read_text())["rows"] if options.only else []
     rows = {(row["server"], row["protocol"]): row for row in kept}
     with tempfile.TemporaryDirectory() as folder:
         for server in SERVERS:
             wanted = options.only or [server.package]
-            doors = [d for d in server.doors if {server.package, d.protocol} & set(wanted)]
+            doors = [door for door in server.doors if _names(server, door) & set(wanted)]
             for row in rows_for(server, doors, options.venvs or Path(folder), options.repeats):
                 rows[row["server"], row["protocol"]] = row
     order = [(server.name, door.protocol) for server in SERVERS for door in server.doors]

@@ -146,6 +146,22 @@ def test_a_steady_roar_of_the_agent_is_reported_as_such(new_call: Any) -> None:
     assert hearing.segments == ()
 
 
+@pytest.mark.parametrize(("pause_ms", "is_told"), [(200, False), (2000, True)])
+def test_a_stream_that_leaves_out_its_silence_may_be_loud_all_the_time_it_is_sent(
+    new_call: Any, pause_ms: int, is_told: bool
+) -> None:
+    """As peers of WebRTC do, and those that transmit discontinuously."""
+    call = new_call(continuous_stream=True)
+    call.reply(0, call.tone(2000), response_id=None)
+    call.reply(2000 + pause_ms, call.tone(2000), response_id=None)
+    hearing = hear(call.build())
+    if is_told:
+        start = 2000 + pause_ms
+        assert heard(call, hearing) == near((0, 2000), (start, start + 2000))
+    else:
+        assert hearing.gate == Undefined(Reason.NOISE_TOO_HIGH)
+
+
 def test_noise_between_responses_sets_the_floor_and_speech_does_not(new_call: Any) -> None:
     call = new_call()
     call.reply(0, call.noise(1500, -50), response_id=None)
