@@ -170,6 +170,7 @@ class Call:
                 codec.signalling,
                 headers={**codec.headers, **target.headers},
                 ca_file=target.ca,
+                stun_urls=target.stun,
                 limits=self.plan.limits,
                 on_message=self._on_message,
                 on_closed=self._on_closed,

@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _ENV = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_STUN = re.compile(r"stun:[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 _FILE = "file:"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LOOKS_SECRET = re.compile(r"auth|key|token|secret|password|cookie|credential", re.IGNORECASE)
@@ -63,6 +64,8 @@ class Target:
     """Signs what a telephone network asks; None: nothing is signed."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     ca: Path | None = None
+    stun: tuple[str, ...] = ()
+    """Servers that tell a WebRTC client its address as seen from outside; none is asked unasked."""
     hardware: dict[str, Any] | None = None
 
 
@@ -92,6 +95,13 @@ def _check_scheme(url: str, protocol: str) -> None:
         raise ValueError("must be a http:// or https:// URL")
     if codec.signalling is None and codec.webhook is None and is_http:
         raise ValueError("must be a ws:// or wss:// URL")
+
+
+def _as_stun(servers: tuple[str, ...]) -> tuple[str, ...]:
+    for server in servers:
+        if not _STUN.fullmatch(server):
+            raise ValueError(f"{server}: must be stun:HOST or stun:HOST:PORT")
+    return servers
 
 
 def _as_protocol(name: str) -> str:
@@ -133,7 +143,8 @@ def _is_reference(text: str) -> bool:
 class TargetEntry(Strict):
     """One alias of ``targets.yaml``; `ca` and ``file:`` are looked for beside that file.
 
-    `auth_token` signs what a telephone network asks: ``X-Twilio-Signature``.
+    `auth_token` signs what a telephone network asks: ``X-Twilio-Signature``. `stun` are the servers
+    that a WebRTC client may ask for its address.
     """
 
     protocol: Annotated[str, AfterValidator(_as_protocol)] = _DEFAULT_PROTOCOL
@@ -142,6 +153,7 @@ class TargetEntry(Strict):
     headers: Annotated[dict[str, str], AfterValidator(_as_headers)] = Field(default_factory=dict)
     auth_token: Annotated[str, AfterValidator(_as_reference)] | None = None
     ca: str | None = None
+    stun: Annotated[tuple[str, ...], AfterValidator(_as_stun)] = ()
     hardware: dict[str, JsonValue] | None = None
 
 
@@ -267,6 +279,7 @@ def resolve_target(
         auth_token=token,
         secrets=tuple(sorted(secrets, key=len, reverse=True)),
         ca=ca,
+        stun=entry.stun,
         hardware=hardware or entry.hardware,
     )
 
