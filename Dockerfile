@@ -12,7 +12,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY vakforge_probe vakforge_probe
 COPY eval eval
 COPY scenarios scenarios
-RUN pip install .
+RUN pip install '.[webrtc]'
 
 # No account is made: a number is enough for a process that owns nothing. It writes to runs/ in /tmp,
 # which anybody may write to; mount a folder there to keep the results.
