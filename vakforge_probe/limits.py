@@ -33,6 +33,8 @@ class Limits:
     """Of a message that holds no audio: sessions, texts and tool arguments are far smaller."""
     max_webhook_bytes: int = 64 * 1024
     """TwiML is no longer."""
+    max_answer_bytes: int = 1024 * 1024
+    """The answer to a WebRTC offer: SDP with all its candidates is a hundredth of it."""
     max_received_bytes: int = 512 * 1024 * 1024
     """All messages of a call; half an hour of base64 audio is 115 MiB."""
     max_write_buffer_bytes: int = 1024 * 1024

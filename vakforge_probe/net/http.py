@@ -5,17 +5,23 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
 
-from vakforge_probe.errors import TargetLimitExceeded, TargetProtocolError, TargetRefused
-from vakforge_probe.net.dial import reason_of
+from vakforge_probe.errors import (
+    TargetError,
+    TargetLimitExceeded,
+    TargetProtocolError,
+    TargetRefused,
+)
+from vakforge_probe.limits import Limits
+from vakforge_probe.net.dial import reason_of, resolve
 from vakforge_probe.protocol.signalling import HttpRequest
 
 __all__ = ["HttpAnswer", "request"]
-
-_MAX_BODY = 1 << 20
-_PART = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +34,17 @@ class HttpAnswer:
 
 
 async def request(
-    what: HttpRequest, *, headers: Mapping[str, str], context: ssl.SSLContext | None, phase: str
+    what: HttpRequest,
+    *,
+    headers: Mapping[str, str],
+    context: ssl.SSLContext | None,
+    limits: Limits,
+    limit: Literal["max_answer_bytes", "max_webhook_bytes"],
+    phase: str,
 ) -> HttpAnswer:
     """Make a request; `headers` are added, and never show in an error.
+
+    How long it may take is for whoever calls to say.
 
     Raises
     ------
@@ -39,51 +53,82 @@ async def request(
     TargetProtocolError
         If the answer is not HTTP.
     TargetLimitExceeded
-        If the answer is too large.
+        If its body is longer than `limit` allows.
     """
+    connector = aiohttp.TCPConnector(
+        resolver=_Resolver(phase), use_dns_cache=False, ssl=context or True, force_close=True
+    )
+    own = {"User-Agent": "vakforge-probe", "Accept-Encoding": "identity"}
     try:
         async with (
             aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),
+                auto_decompress=False,
             ) as session,
             session.request(
                 what.method,
-                what.url,
-                headers={"User-Agent": "vakforge-probe", **what.headers, **headers},
+                # Quoted already: what is signed must be what is sent.
+                URL(what.url, encoded=True),
+                headers={**own, **what.headers, **headers},
                 data=what.body,
                 allow_redirects=False,
-                ssl=context if context is not None else True,
             ) as response,
         ):
-            body = await _body(response, phase)
-            status = response.status
-            if not 200 <= status < 300:
-                raise TargetRefused(
-                    f"HTTP {status}{_note(status)}",
-                    phase=phase,
-                    status=status,
-                    retry_after=response.headers.get("Retry-After"),
-                )
-            return HttpAnswer(status, response.headers.copy(), body)
-    except aiohttp.ClientConnectorError as error:
-        raise TargetRefused(reason_of(error.os_error), phase=phase) from None
-    except aiohttp.ClientResponseError:
-        raise TargetProtocolError("the answer is not HTTP", phase=phase) from None
-    except aiohttp.ClientError:
-        text = "closed the connection without an answer"
-        raise TargetRefused(text, phase=phase) from None
+            if not 200 <= response.status < 300:
+                raise _refused(response, phase)
+            body = bytearray()
+            async for part in response.content.iter_any():
+                body += part
+                if len(body) > getattr(limits, limit):
+                    text = "the answer is too large"
+                    raise TargetLimitExceeded(text, phase=phase, limit=limit)
+            return HttpAnswer(response.status, response.headers.copy(), bytes(body))
+    except (aiohttp.ClientError, OSError) as error:
+        raise _failure(error, phase) from None
 
 
-async def _body(response: aiohttp.ClientResponse, phase: str) -> bytes:
-    body = bytearray()
-    async for part in response.content.iter_chunked(_PART):
-        body += part
-        if len(body) > _MAX_BODY:
-            raise TargetLimitExceeded(
-                "the answer is too large", phase=phase, limit=f"{_MAX_BODY} bytes"
-            )
-    return bytes(body)
+def _refused(response: aiohttp.ClientResponse, phase: str) -> TargetRefused:
+    status = response.status
+    note = "; redirects are not followed" if 300 <= status < 400 else ""
+    retry_after = response.headers.get("Retry-After")
+    return TargetRefused(
+        f"HTTP {status}{note}", phase=phase, status=status, retry_after=retry_after
+    )
 
 
-def _note(status: int) -> str:
-    return "; redirects are not followed" if 300 <= status < 400 else ""
+def _failure(error: aiohttp.ClientError | OSError, phase: str) -> TargetError:
+    certificate = getattr(error, "certificate_error", None)
+    if isinstance(certificate, OSError):
+        return TargetRefused(reason_of(certificate), phase=phase)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return TargetRefused(reason_of(error.os_error), phase=phase)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return TargetRefused("closed the connection without an answer", phase=phase)
+    if isinstance(error, OSError):
+        return TargetRefused(reason_of(error), phase=phase)
+    # Its own words may hold the URL or what the target said.
+    return TargetProtocolError("the answer is not HTTP", phase=phase)
+
+
+class _Resolver(AbstractResolver):
+    """The probe's own look-up, which no program's end has to wait for."""
+
+    def __init__(self, phase: str) -> None:
+        self._phase = phase
+
+    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
+        """Return the addresses of `host`."""
+        try:
+            found = await resolve(host, port)
+        except TargetRefused as error:
+            error.phase = self._phase
+            raise
+        return [
+            ResolveResult(hostname=host, host=address[0], port=port, family=kind, proto=0, flags=0)
+            for kind, address in found
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""

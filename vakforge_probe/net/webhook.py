@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
-
-from vakforge_probe.errors import (
-    TargetClosed,
-    TargetError,
-    TargetLimitExceeded,
-    TargetProtocolError,
-    TargetRefused,
-)
+from vakforge_probe.errors import TargetClosed, TargetProtocolError
 from vakforge_probe.limits import Limits
+from vakforge_probe.net import http
 from vakforge_probe.net.clock import now_ns_of
-from vakforge_probe.net.dial import reason_of, resolve, within
+from vakforge_probe.net.dial import within
 from vakforge_probe.net.shell import Sent, Shell
+from vakforge_probe.net.tls import client_context
+from vakforge_probe.protocol.signalling import HttpRequest
 from vakforge_probe.protocol.strict import StrictError
 from vakforge_probe.protocol.twiml import SIGNATURE_HEADER, VoiceWebhook, signature
 
@@ -73,7 +65,7 @@ class WebhookShell:
         self._url, self._webhook, self._make = url, webhook, make
         self._headers, self._token = headers, token
         self._is_secure = urlsplit(url).scheme == "https"
-        self._tls = ssl.create_default_context(cafile=ca_file) if self._is_secure else None
+        self._tls = client_context(ca_file) if self._is_secure else None
         self._limits = limits
         self._now_ns = now_ns_of(asyncio.get_running_loop())
         self._shell: Shell | None = None
@@ -106,46 +98,18 @@ class WebhookShell:
 
     async def _ask(self) -> bytes:
         form = self._webhook.form
-        headers = {**self._headers, "User-Agent": "vakforge-probe", "Accept-Encoding": "identity"}
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
         if self._token is not None:
             headers[SIGNATURE_HEADER] = signature(self._token, self._url, form)
-        connector = aiohttp.TCPConnector(
-            resolver=_Resolver(), use_dns_cache=False, ssl=self._tls or True, force_close=True
+        answer = await http.request(
+            HttpRequest("POST", self._url, headers, urlencode(form).encode()),
+            headers=self._headers,
+            context=self._tls,
+            limits=self._limits,
+            limit="max_webhook_bytes",
+            phase=PHASE,
         )
-        try:
-            async with (
-                aiohttp.ClientSession(
-                    connector=connector,
-                    cookie_jar=aiohttp.DummyCookieJar(),
-                    timeout=aiohttp.ClientTimeout(total=None),
-                    auto_decompress=False,
-                ) as session,
-                # Quoted already: what is signed must be what is sent.
-                session.post(
-                    URL(self._url, encoded=True), data=form, headers=headers, allow_redirects=False
-                ) as response,
-            ):
-                return await self._body_of(response)
-        except (aiohttp.ClientError, OSError) as error:
-            raise _refusal(error) from None
-
-    async def _body_of(self, response: aiohttp.ClientResponse) -> bytes:
-        if response.status != 200:
-            note = "; redirects are not followed" if 300 <= response.status < 400 else ""
-            raise TargetRefused(
-                f"HTTP {response.status}{note}",
-                phase=PHASE,
-                status=response.status,
-                retry_after=response.headers.get("Retry-After"),
-            )
-        body = b""
-        async for piece in response.content.iter_any():
-            body += piece
-            if len(body) > self._limits.max_webhook_bytes:
-                raise TargetLimitExceeded(
-                    "the webhook answers too much", phase=PHASE, limit="max_webhook_bytes"
-                )
-        return body
+        return answer.body
 
     def send(self, data: str | bytes) -> Sent:
         """Write one message now; see `WebSocketShell.send`."""
@@ -163,36 +127,3 @@ class WebhookShell:
         facts = {} if self._shell is None else self._shell.self_facts()
         skipped = self._webhook.skipped
         return facts | ({"webhook_skipped": skipped} if skipped else {})
-
-
-def _refusal(error: aiohttp.ClientError | OSError) -> TargetError:
-    certificate = getattr(error, "certificate_error", None)
-    if isinstance(certificate, OSError):
-        return TargetRefused(reason_of(certificate), phase=PHASE)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return TargetRefused(reason_of(error.os_error), phase=PHASE)
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return TargetRefused("closed the connection without an answer", phase=PHASE)
-    if isinstance(error, OSError):
-        return TargetRefused(reason_of(error), phase=PHASE)
-    # Its own words may hold the URL or what the target said.
-    return TargetProtocolError("the webhook's answer is not HTTP", phase=PHASE)
-
-
-class _Resolver(AbstractResolver):
-    """The probe's own look-up, which no program's end has to wait for."""
-
-    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
-        """Return the addresses of `host`."""
-        try:
-            found = await resolve(host, port)
-        except TargetRefused as error:
-            error.phase = PHASE
-            raise
-        return [
-            ResolveResult(hostname=host, host=address[0], port=port, family=kind, proto=0, flags=0)
-            for kind, address in found
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held."""

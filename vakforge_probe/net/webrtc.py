@@ -25,7 +25,7 @@ from vakforge_probe.net.shell import Sent
 from vakforge_probe.net.stamps import ArrivalStamp
 from vakforge_probe.net.tls import client_context
 from vakforge_probe.protocol.rtp import packet_samples
-from vakforge_probe.protocol.signalling import Agreed, Signalling
+from vakforge_probe.protocol.signalling import Agreed, HttpRequest, Refusal, Signalling
 from vakforge_probe.protocol.strict import StrictError
 
 if TYPE_CHECKING:
@@ -138,13 +138,13 @@ class WebRtcShell:
 
     async def _exchange(self, offer: str) -> Agreed:
         what = self._signalling.offer(self._url, offer)
-        answer = await http.request(
-            what, headers=self._headers, context=self._context, phase="signal"
-        )
+        answer = await self._request(what, "signal")
         try:
             return self._signalling.read(self._url, answer.headers, answer.body)
-        except StrictError as error:
+        except Refusal as error:
             raise TargetRefused(error.what, phase="signal") from None
+        except StrictError as error:
+            raise TargetProtocolError(error.what, phase="signal") from None
 
     def _on_packet(self, packet: bytes, stamp: ArrivalStamp) -> None:
         self._delay.arrived(int.from_bytes(packet[4:8]), stamp.kernel or stamp.hi)
@@ -179,22 +179,29 @@ class WebRtcShell:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
+    async def _request(self, what: HttpRequest, phase: str) -> http.HttpAnswer:
+        return await http.request(
+            what,
+            headers=self._headers,
+            context=self._context,
+            limits=self._limits,
+            limit="max_answer_bytes",
+            phase=phase,
+        )
+
     async def _close(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.close_s):
-                goodbye = self._agreed.goodbye if self._agreed is not None else None
-                if goodbye is not None:
-                    with suppress(TargetError):
-                        await http.request(
-                            goodbye, headers=self._headers, context=self._context, phase="call"
-                        )
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._limits.close_s):
-                await self._peer.close()
+                await asyncio.gather(self._say_goodbye(), self._peer.close())
         if self._listening is not None:
             self._listening.cancel()
             with suppress(asyncio.CancelledError):
                 await self._listening
+
+    async def _say_goodbye(self) -> None:
+        if self._agreed is not None and self._agreed.goodbye is not None:
+            with suppress(TargetError):
+                await self._request(self._agreed.goodbye, "call")
 
     def self_facts(self) -> dict[str, Any]:
         """Return lateness of reads, error of the clocks, and what a receiver's buffer adds."""

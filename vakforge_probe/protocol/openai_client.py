@@ -289,9 +289,16 @@ class OpenAIRealtimeClient:
 
     def receive(self, data: Wire, at: Instant) -> list[Event]:
         """Return the events in one message; a breach is a `Fault`, after which nothing comes."""
-        return self._intake.take(data, at, self._events)
+        return self._intake.take(data, at, self.events)
 
-    def _events(self, data: Wire, at: Instant) -> list[Event]:
+    def events(self, data: Wire, at: Instant) -> list[Event]:
+        """Return the events in one message.
+
+        Raises
+        ------
+        StrictError
+            If it breaches the protocol or a limit of one message; `receive` also counts.
+        """
         message = parse_object(data, self.limits.max_message_bytes)
         if len(data) > self.limits.max_control_bytes and not _is_audio(message):
             raise LimitExceeded("max_control_bytes")

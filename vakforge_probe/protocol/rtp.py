@@ -82,7 +82,7 @@ def _payload(packet: bytes) -> tuple[int, int]:
             raise StrictError("an RTP packet is cut short")
         begin += 4 + 4 * int.from_bytes(packet[begin + 2 : begin + 4])
     if packet[0] & 0x20:
-        end -= packet[-1]
+        end -= packet[-1] or end  # the count counts itself
     if begin > end:
         raise StrictError("an RTP packet is cut short")
     return begin, end

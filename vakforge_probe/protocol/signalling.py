@@ -9,10 +9,14 @@ from urllib.parse import urljoin, urlsplit
 
 from vakforge_probe.protocol.strict import StrictError, dump, parse_object
 
-__all__ = ["Agreed", "HttpRequest", "Signalling"]
+__all__ = ["Agreed", "HttpRequest", "Refusal", "Signalling"]
 
 _MAX_ANSWER = 1 << 20
 _MAX_SDP = 256 * 1024
+
+
+class Refusal(StrictError):
+    """A response that succeeded says that the offer did not; `what` is the target's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,9 @@ class Signalling:
         Raises
         ------
         StrictError
-            If there is no answer in it; says in the target's words why, if it does.
+            If there is no answer in it.
+        Refusal
+            If it says why there is none.
         """
         if len(body) > _MAX_ANSWER:
             raise StrictError("the answer is too large")
@@ -87,24 +93,27 @@ class Signalling:
         message = parse_object(body, _MAX_ANSWER)
         sdp = message.get("sdp")
         if not isinstance(sdp, str):
-            raise StrictError(_refusal(message) or "the answer holds no SDP")
+            _refuse(message)
+            raise StrictError("the answer holds no SDP")
         return sdp
 
     def _goodbye(self, url: str, location: str | None) -> HttpRequest | None:
         if self.goodbye is None or not location:
             return None
-        where = urljoin(url, location)
-        # A target must not make us send its credentials elsewhere.
-        if urlsplit(where)[:2] != urlsplit(url)[:2]:
+        try:
+            where = urljoin(url, location)
+            # A target must not make us send its credentials elsewhere.
+            if urlsplit(where)[:2] != urlsplit(url)[:2]:
+                return None
+        except ValueError:
             return None
         if self.goodbye == "delete":
             return HttpRequest("DELETE", where, {})
         return HttpRequest("POST", f"{where.rstrip('/')}/hangup", {})
 
 
-def _refusal(message: dict[str, Any]) -> str:
-    """Return why a response that says it succeeded holds no answer, e.g. fastrtc's busy."""
+def _refuse(message: dict[str, Any]) -> None:
+    """Raise what a response that says it succeeded fails for, e.g. that fastrtc is busy."""
     for place in (message, message.get("meta")):
         if isinstance(place, dict) and isinstance(place.get("error"), str):
-            return str(place["error"])[:200]
-    return ""
+            raise Refusal(place["error"][:200])

@@ -158,7 +158,7 @@ class OpenAICallClient(RtpClient):
         return self._words.take_replies(now_ns)
 
     def _message(self, text: str, at: Instant) -> list[Event]:
-        events = self._words.receive(text, at)
+        events = self._words.events(text, at)
         self._learn()
         return events
 

@@ -9,16 +9,17 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from vakforge_probe.agent.behaviour import Behaviour
-from vakforge_probe.agent.doors import DOORS, path_of
+from vakforge_probe.agent.doors import DOORS, RTC_DOORS, RTC_PATHS, path_of
 from vakforge_probe.agent.server import serve
 from vakforge_probe.net.virtual import run
 from vakforge_probe.protocol.declared import shipped_profiles
-from vakforge_probe.protocol.registry import PROTOCOLS
+from vakforge_probe.protocol.registry import PROTOCOLS, make_client
 
 
 @pytest.mark.parametrize("protocol", [*PROTOCOLS, *shipped_profiles()])
 def test_every_protocol_has_a_door(protocol: str) -> None:
-    assert path_of(protocol) in DOORS
+    is_webrtc = make_client(protocol).signalling is not None
+    assert path_of(protocol) in (RTC_DOORS if is_webrtc else DOORS)
     assert path_of(f"{protocol}/some-profile") == path_of(protocol)
 
 
@@ -26,6 +27,7 @@ def test_no_two_protocols_share_a_door() -> None:
     paths = [profile.path for profile in shipped_profiles().values()]
     assert len(set(paths)) == len(paths)
     assert len(DOORS) == len(paths) + 7  # OpenAI's two, Gemini's three, Moshi's, Pipecat's
+    assert len(set(RTC_PATHS.values())) == len(RTC_DOORS) == len(RTC_PATHS)
 
 
 @pytest.mark.parametrize(("query", "status"), [
