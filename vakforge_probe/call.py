@@ -47,6 +47,7 @@ from vakforge_probe.net.shell import Sent, Shell
 from vakforge_probe.net.stamps import ArrivalStamp
 from vakforge_probe.net.websocket import WebSocketShell
 from vakforge_probe.protocol.base import EndSession, SessionConfig, StartSession, Wire
+from vakforge_probe.protocol.livekit_room import RoomJoin
 from vakforge_probe.protocol.recognise import MAX_RECOGNISED_BYTES, looks_like
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.protocol.twiml import SIGNATURE_HEADER, signature
@@ -161,7 +162,21 @@ class Call:
     def _new_shell(self) -> Shell:
         target, codec = self.plan.target, self._codec
         url = codec.dial_url(target.url, _session_of(self.plan))
-        # These two load an HTTP client, which only those who need it should wait for.
+        # These load libraries for which only those who need them should wait.
+        if isinstance(codec.signalling, RoomJoin):
+            from vakforge_probe.net.livekit import LiveKitShell
+
+            return LiveKitShell(
+                url,
+                codec.signalling,
+                headers=target.headers,
+                credentials=target.auth_token,
+                ca_file=target.ca,
+                limits=self.plan.limits,
+                on_message=self._on_message,
+                on_closed=self._on_closed,
+                on_fault=self._fail,
+            )
         if codec.signalling is not None:
             from vakforge_probe.net.webrtc import WebRtcShell
 

@@ -17,6 +17,7 @@ from vakforge_probe import __version__
 from vakforge_probe.limits import Limits
 from vakforge_probe.net.stamps import StampedSocket
 from vakforge_probe.protocol.base import ClientCodec
+from vakforge_probe.protocol.livekit_room import RoomJoin
 
 __all__ = ["header", "probe_host", "scheduling", "stamp_source", "versions"]
 
@@ -58,6 +59,11 @@ def stamp_source() -> str:
     """Return what stamps arrivals on this machine: ``kernel``, or ``loop`` where it does not."""
     with StampedSocket() as trial:
         return "kernel" if trial.has_kernel_stamps else "loop"
+
+
+def _stamp_source_of(codec: ClientCodec) -> str:
+    # Of packets in an SDK's hands nobody sees a stamp.
+    return "loop" if isinstance(codec.signalling, RoomJoin) else stamp_source()
 
 
 def scheduling() -> dict[str, Any]:
@@ -114,7 +120,7 @@ def header(
             "wall_utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "monotonic_ns": monotonic_ns,
         },
-        "stamp_source": "virtual" if is_virtual else stamp_source(),
+        "stamp_source": "virtual" if is_virtual else _stamp_source_of(codec),
         "scheduling": scheduling(),
         "limits": asdict(limits),
         "redaction": "keep",

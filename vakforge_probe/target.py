@@ -18,7 +18,9 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import AfterValidator, Field, JsonValue, RootModel, ValidationInfo
 
 from vakforge_probe.errors import ConfigError
+from vakforge_probe.protocol.livekit_room import RoomJoin
 from vakforge_probe.protocol.registry import make_client
+from vakforge_probe.protocol.signalling import Signalling
 from vakforge_probe.scenario.files import read_bounded
 from vakforge_probe.scenario.grammar import Strict
 from vakforge_probe.scenario.loader import load_model, top_level_keys
@@ -61,7 +63,7 @@ class Target:
     model: str | None = None
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     auth_token: str | None = field(default=None, repr=False)
-    """Signs what a telephone network asks; None: nothing is signed."""
+    """Signs what a telephone network asks, or, as KEY:SECRET, the token for a room of LiveKit's."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     ca: Path | None = None
     stun: tuple[str, ...] = ()
@@ -91,9 +93,10 @@ def _as_url_of(url: str, info: ValidationInfo) -> str:
 
 def _check_scheme(url: str, protocol: str) -> None:
     codec, is_http = make_client(protocol), url.startswith("http")
-    if codec.signalling is not None and not is_http:
+    is_offered = isinstance(codec.signalling, Signalling)
+    if is_offered and not is_http:
         raise ValueError("must be a http:// or https:// URL")
-    if codec.signalling is None and codec.webhook is None and is_http:
+    if not is_offered and codec.webhook is None and is_http:
         raise ValueError("must be a ws:// or wss:// URL")
 
 
@@ -143,8 +146,9 @@ def _is_reference(text: str) -> bool:
 class TargetEntry(Strict):
     """One alias of ``targets.yaml``; `ca` and ``file:`` are looked for beside that file.
 
-    `auth_token` signs what a telephone network asks: ``X-Twilio-Signature``. `stun` are the servers
-    that a WebRTC client may ask for its address.
+    `auth_token` signs what a telephone network asks, ``X-Twilio-Signature``, or, as KEY:SECRET,
+    the token for a room of LiveKit's. `stun` are the servers that a WebRTC client may ask for its
+    address.
     """
 
     protocol: Annotated[str, AfterValidator(_as_protocol)] = _DEFAULT_PROTOCOL
@@ -265,11 +269,13 @@ def resolve_target(
     if ca is not None:
         _check_certificates(ca)
     protocol = protocol or entry.protocol
-    make_client(protocol)
+    codec = make_client(protocol)
     try:
         _check_scheme(url, protocol)
     except ValueError as error:
         raise ConfigError(f"{error} for {protocol}", key="--target") from None
+    if isinstance(codec.signalling, RoomJoin):
+        codec.signalling.entrance(url, resolved, token, 0.0)
     return Target(
         url=url,
         label=label,

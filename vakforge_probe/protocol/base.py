@@ -13,6 +13,7 @@ from vakforge_eval.timeline.call import Capabilities
 from vakforge_eval.timeline.events import Event
 from vakforge_eval.timeline.instant import Instant
 from vakforge_eval.timeline.script import ToolSpec
+from vakforge_probe.protocol.livekit_room import RoomJoin
 from vakforge_probe.protocol.signalling import Signalling
 from vakforge_probe.protocol.twiml import VoiceWebhook
 
@@ -129,8 +130,8 @@ class ClientCodec(Protocol):
     """Whether no answer to the start of the session is to be waited for."""
 
     @property
-    def signalling(self) -> Signalling | None:
-        """How a WebRTC session is agreed on, in which audio goes beside the messages.
+    def signalling(self) -> Signalling | RoomJoin | None:
+        """How a session is agreed on in which audio goes beside the messages: WebRTC, or a room.
 
         None: all goes by one WebSocket.
         """

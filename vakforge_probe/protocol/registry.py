@@ -12,6 +12,7 @@ from vakforge_probe.protocol.base import ClientCodec
 from vakforge_probe.protocol.declared import load_profile, shipped_profiles
 from vakforge_probe.protocol.declared_client import DeclaredClient
 from vakforge_probe.protocol.gemini_client import GeminiLiveClient
+from vakforge_probe.protocol.livekit_client import LiveKitClient
 from vakforge_probe.protocol.moshi_client import MoshiClient
 from vakforge_probe.protocol.openai_client import OpenAIRealtimeClient
 from vakforge_probe.protocol.pipecat_client import PipecatClient
@@ -47,6 +48,7 @@ PROTOCOLS: dict[str, _Maker] = {
     SmallWebRtcClient.name: _without_profiles(SmallWebRtcClient),
     FastRtcClient.name: _without_profiles(FastRtcClient),
     WhipClient.name: _without_profiles(WhipClient),
+    LiveKitClient.name: _without_profiles(LiveKitClient),
 }
 
 
