@@ -6,6 +6,7 @@ import functools
 import os
 import platform
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
@@ -28,10 +29,13 @@ _SCHED_NAMES = {0: "SCHED_OTHER", 1: "SCHED_FIFO", 2: "SCHED_RR", 3: "SCHED_BATC
 # being paced while the header of the next one is made.
 @functools.cache
 def versions() -> dict[str, str]:
-    """Return the versions that can move a measured number."""
+    """Return the versions that can move a measured number; of optional parts if they are there."""
     out = {"vakforge-probe": __version__, "python": platform.python_version()}
     for name in ("websockets", "numpy", "soxr"):
         out[name] = metadata.version(name)
+    for name in ("aiortc", "av", "livekit"):
+        with suppress(metadata.PackageNotFoundError):
+            out[name] = metadata.version(name)
     return out
 
 

@@ -36,6 +36,9 @@ _LIBRARIES = (
     "websockets",
 )
 
+_TRANSPORTS = (("aiortc", "webrtc", "WebRTC"), ("livekit", "livekit", "LiveKit"))
+"""What carries calls that no WebSocket does: package, extra and what it speaks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -67,6 +70,7 @@ def examine() -> list[Finding]:
         _disk,
         _voice_detector,
         _sound_devices,
+        _transports,
         _libraries,
     )
     return [check() for check in checks]
@@ -166,6 +170,17 @@ def _sound_devices() -> Finding:
     names = [clean(str(device.get("name")), 80) for device in found]
     text = f"{n_in} for input, {n_out} for output"
     return Finding(name, "ok" if n_in and n_out else "note", text, {"devices": names})
+
+
+def _transports() -> Finding:
+    found = {name: _version(name) for name, _, _ in _TRANSPORTS}
+    text = "; ".join(
+        f"{what} by {name} {found[name]}"
+        if found[name]
+        else f"{what}: optional, not installed: pip install 'vakforge-probe[{extra}]'"
+        for name, extra, what in _TRANSPORTS
+    )
+    return Finding("transports", "ok" if all(found.values()) else "note", text, dict(found))
 
 
 def _libraries() -> Finding:

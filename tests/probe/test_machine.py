@@ -32,7 +32,7 @@ def test_every_part_is_looked_at_and_told_in_one_line(quick: None) -> None:
     found = examine()
     assert [f.name for f in found] == [
         "machine", "clock", "pacing", "stamps", "disk", "voice detector", "sound devices",
-        "libraries",
+        "transports", "libraries",
     ]  # fmt: skip
     for one in found:
         assert one.verdict in ("ok", "note")
@@ -178,6 +178,22 @@ def test_a_missing_voice_detector_is_bad(quick: None, monkeypatch: pytest.Monkey
     blocker = _Missing("webrtcvad", ImportError("no"))
     monkeypatch.setattr(sys, "meta_path", [blocker, *sys.meta_path])
     assert finding("voice detector").verdict == "bad"
+
+
+def test_a_missing_transport_is_a_note_that_says_what_to_install(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"numpy": "2.0", "livekit": None}
+    monkeypatch.setattr(machine, "_version", lambda name: known.get(name, "1.0"))
+    monkeypatch.setattr(
+        machine, "_TRANSPORTS", (("numpy", "a", "A"), ("livekit", "livekit", "LiveKit"))
+    )
+    found = finding("transports")
+    assert found.verdict == "note"
+    assert found.text == (
+        "A by numpy 2.0; LiveKit: optional, not installed: pip install 'vakforge-probe[livekit]'"
+    )
+    assert found.facts == known
 
 
 def test_a_missing_library_is_named(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

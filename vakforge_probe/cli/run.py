@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _HEADERS = "VAKFORGE_PROBE_RUN_HEADER"
-_EXPERIMENTAL = "nothing but this project's own agent has confirmed how it is spoken"
+_EXPERIMENTAL = "not run against a server; nothing of others has confirmed how it is spoken"
 
 
 @command
@@ -66,7 +66,8 @@ def run(
         str | None,
         typer.Option(
             metavar="REFERENCE",
-            help="Signs as Twilio does (X-Twilio-Signature): ${env:NAME} or file:PATH.",
+            help="Signs as Twilio does (X-Twilio-Signature), or a LiveKit token (KEY:SECRET): "
+            "${env:NAME} or file:PATH.",
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model to ask for.")] = None,

@@ -247,8 +247,7 @@ class LiveKitShell:
         # The delay is that of all samples together (s).
         total_s, n = inbound.jitter_buffer_delay, inbound.jitter_buffer_emitted_count
         if n:
-            mean = round(total_s * NS_PER_S / n)
-            self._buffer_facts = {"receiver_delay_ns": {"n": n, "mean": mean}}
+            self._buffer_facts = {"jitter_buffer_mean_ns": round(total_s * NS_PER_S / n)}
 
     def _on_text(self, reader: Any, identity: str) -> None:
         if self._n_streams >= _MAX_OPEN:

@@ -149,10 +149,17 @@ def _provenance(captures: Sequence[Capture]) -> dict[str, Any]:
         "stamp_source": sorted({str(h.get("stamp_source")) for h in headers}),
         "targets": sorted({str(h.get("target")) for h in headers}),
         "protocols": sorted({f"{h.get('protocol')}/{h.get('profile')}" for h in headers}),
+        **_doubts(headers),
         "captures": len(headers),
         "recovered_captures": sum(c.is_recovered for c in captures),
         "truncated_captures": sum(c.is_truncated for c in captures),
     }
+
+
+def _doubts(headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return which protocols no server of others has been called by, if any."""
+    names = sorted({str(h.get("protocol")) for h in headers if h.get("experimental") is True})
+    return {"experimental_protocols": names} if names else {}
 
 
 _CONFIG = ("system", "target", "protocol", "profile", "user_audio", "limits", "redaction")

@@ -22,6 +22,7 @@ from vakforge_eval.capture.build import build_timeline
 from vakforge_eval.capture.reader import Capture
 from vakforge_eval.metrics.latency import ttfa, ttfa_heard
 from vakforge_eval.metrics.view import CallView
+from vakforge_eval.report.build import make_report
 from vakforge_eval.timeline.events import ResponseStarted, UserTranscript
 from vakforge_eval.timeline.values import Measured
 from vakforge_probe.call import Call, CallOutcome
@@ -35,6 +36,7 @@ from vakforge_probe.errors import (
     TargetRefused,
     TargetTimeout,
 )
+from vakforge_probe.header import header
 from vakforge_probe.limits import Limits
 from vakforge_probe.net.arrival import ArrivalStamp
 from vakforge_probe.net.livekit import LiveKitShell
@@ -446,9 +448,9 @@ def test_a_frame_behind_one_that_is_not_taken_is_marked(world: World) -> None:
 def test_what_the_jitter_buffer_adds_is_told(world: World) -> None:
     async def script(visit: Visit) -> None:
         await visit.shell.open()
-        assert "receiver_delay_ns" not in visit.shell.self_facts()
+        assert "jitter_buffer_mean_ns" not in visit.shell.self_facts()
         await asyncio.sleep(1.5)
-        assert visit.shell.self_facts()["receiver_delay_ns"] == {"n": 96, "mean": 50_000_000}
+        assert visit.shell.self_facts()["jitter_buffer_mean_ns"] == 50_000_000
 
     visiting(script)
 
@@ -676,9 +678,19 @@ def test_a_call_in_a_room_is_measured(
     for metric in (ttfa(turn), ttfa_heard(turn)):
         assert isinstance(metric, Measured)
         assert metric.value == pytest.approx(0.3, abs=0.03)
+    report = make_report([outcome.capture])
+    assert report["provenance"]["experimental_protocols"] == ["livekit"]
     files = b"".join(path.read_bytes() for path in outcome.capture.iterdir())
     for secret in (world.entered[1], *KEYS.split(":")):
         assert secret.encode() not in files
+
+
+def test_no_kernel_stamps_what_an_sdk_hands_over() -> None:
+    facts = header(
+        call_id="c", system="s", target="t", codec=LiveKitClient(), seed=0, repeat=0, order=0,
+        monotonic_ns=0, is_virtual=False, limits=Limits(), hardware=None, clips=[],
+    )  # fmt: skip
+    assert facts["stamp_source"] == "loop"
 
 
 def test_a_target_without_a_token_is_refused_before_anything_is_dialled() -> None:
