@@ -9,6 +9,7 @@ import asyncio
 import importlib.util
 import inspect
 import sys
+import time
 import types
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
@@ -810,3 +811,46 @@ def test_the_sdk_is_refused_where_nobody_listens() -> None:
         await visit.shell.close()
 
     asyncio.run(main())
+
+
+@needs_sdk
+def test_a_frame_arrives_within_its_bound_as_the_sdks_own_thread_sees_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from livekit import rtc
+    from livekit.rtc import _ffi_client
+
+    given: list[tuple[int, int]] = []
+    put = _ffi_client.FfiQueue.put
+
+    def noted(self: Any, item: Any) -> None:
+        before = time.monotonic_ns()
+        put(self, item)
+        if item.WhichOneof("message") == "audio_stream_event":
+            given.append((before, time.monotonic_ns()))
+
+    monkeypatch.setattr(_ffi_client.FfiQueue, "put", noted)
+
+    async def main() -> list[ArrivalStamp]:
+        visit = Visit()
+        source = rtc.AudioSource(48_000, 1, queue_size_ms=0)
+        track = rtc.LocalAudioTrack.create_audio_track("probe", source)
+        listening = asyncio.ensure_future(visit.shell._listen(track))
+        for n in range(40):
+            await asyncio.sleep(0)
+            await source.capture_frame(rtc.AudioFrame(TONE, 48_000, 1, FRAME))
+            if n % 4 == 3:
+                # The loop is held up, and frames wait.
+                time.sleep(0.002)  # noqa: ASYNC251
+        while len(visit.audio) < 40:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.001)
+        listening.cancel()
+        await asyncio.wait({listening})
+        await source.aclose()
+        await visit.shell.close()
+        return [stamp for _, stamp in visit.got]
+
+    stamps = asyncio.run(main())
+    for (before, after), stamp in zip(given, stamps, strict=False):
+        assert stamp.lo <= after
+        assert before <= stamp.hi
