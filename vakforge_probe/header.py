@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import platform
@@ -15,6 +16,7 @@ from typing import Any
 from vakforge_eval.capture.format import CAPTURE_VERSION
 from vakforge_probe import __version__
 from vakforge_probe.limits import Limits
+from vakforge_probe.net.datagrams import StampLoop
 from vakforge_probe.net.stamps import StampedSocket
 from vakforge_probe.protocol.base import ClientCodec
 
@@ -53,9 +55,16 @@ def probe_host() -> dict[str, Any]:
     }
 
 
+def stamp_source(codec: ClientCodec) -> str:
+    """Return what stamps arrivals on this loop: ``kernel``, or ``loop`` where it does not."""
+    is_loops_affair = codec.signalling is not None
+    if is_loops_affair and not isinstance(asyncio.get_running_loop(), StampLoop):
+        return "loop"
+    return _stamps_here()
+
+
 @functools.cache
-def stamp_source() -> str:
-    """Return what stamps arrivals on this machine: ``kernel``, or ``loop`` where it does not."""
+def _stamps_here() -> str:
     with StampedSocket() as trial:
         return "kernel" if trial.has_kernel_stamps else "loop"
 
@@ -114,7 +123,7 @@ def header(
             "wall_utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "monotonic_ns": monotonic_ns,
         },
-        "stamp_source": "virtual" if is_virtual else stamp_source(),
+        "stamp_source": "virtual" if is_virtual else stamp_source(codec),
         "scheduling": scheduling(),
         "limits": asdict(limits),
         "redaction": "keep",
