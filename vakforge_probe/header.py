@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import platform
@@ -16,6 +17,7 @@ from typing import Any
 from vakforge_eval.capture.format import CAPTURE_VERSION
 from vakforge_probe import __version__
 from vakforge_probe.limits import Limits
+from vakforge_probe.net.datagrams import StampLoop
 from vakforge_probe.net.stamps import StampedSocket
 from vakforge_probe.protocol.base import ClientCodec
 from vakforge_probe.protocol.livekit_room import RoomJoin
@@ -58,16 +60,19 @@ def probe_host() -> dict[str, Any]:
     }
 
 
+def stamp_source(codec: ClientCodec) -> str:
+    """Return what stamps arrivals on this loop: ``kernel``, or ``loop`` where it does not."""
+    if isinstance(codec.signalling, RoomJoin):
+        return "loop"  # of packets in an SDK's hands nobody sees a stamp
+    if codec.signalling is not None and not isinstance(asyncio.get_running_loop(), StampLoop):
+        return "loop"
+    return _stamps_here()
+
+
 @functools.cache
-def stamp_source() -> str:
-    """Return what stamps arrivals on this machine: ``kernel``, or ``loop`` where it does not."""
+def _stamps_here() -> str:
     with StampedSocket() as trial:
         return "kernel" if trial.has_kernel_stamps else "loop"
-
-
-def _stamp_source_of(codec: ClientCodec) -> str:
-    # Of packets in an SDK's hands nobody sees a stamp.
-    return "loop" if isinstance(codec.signalling, RoomJoin) else stamp_source()
 
 
 def scheduling() -> dict[str, Any]:
@@ -124,7 +129,7 @@ def header(
             "wall_utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "monotonic_ns": monotonic_ns,
         },
-        "stamp_source": "virtual" if is_virtual else _stamp_source_of(codec),
+        "stamp_source": "virtual" if is_virtual else stamp_source(codec),
         "scheduling": scheduling(),
         "limits": asdict(limits),
         "redaction": "keep",

@@ -25,7 +25,7 @@ __all__ = ["OfferDesk"]
 _MAX_OFFER = 256 * 1024
 _CONNECT_S = 15.0
 _WRAP = 1 << 16
-_MOST_LOST = 50
+_MOST_LOST = 500
 _HEADER_BYTES = 12
 
 
@@ -65,9 +65,9 @@ class _Line:
             return
         at, number = Instant.arrival(stamp.lo, stamp.hi), int.from_bytes(packet[2:4])
         n_lost = 0 if self._next is None else (number - self._next) % _WRAP
-        if n_lost > _MOST_LOST:
+        if n_lost >= _WRAP // 2:
             return  # it came too late
-        for _ in range(n_lost):
+        for _ in range(min(n_lost, _MOST_LOST)):
             # Something must be heard for what never came, or all later would be heard too early.
             self.call.on_message(self._last, at)
         self._next, self._last = (number + 1) % _WRAP, packet[_HEADER_BYTES:]
@@ -143,10 +143,9 @@ class OfferDesk:
         tag, line = self._next_tag(), _Line()
         try:
             answer = await line.peer.answer(sdp)
-        except Exception as error:
-            # The library raises whatever its parsers stumble over.
+        except TargetError as error:
             await line.peer.close()
-            return web.Response(status=400, text=f"no offer to join: {type(error).__name__}\n")
+            return web.Response(status=400, text=f"{error.message}\n")
         self._lines[tag] = line
         task = asyncio.ensure_future(self._run(request, tag, line, behaviour))
         self._tasks.add(task)
@@ -197,7 +196,7 @@ class OfferDesk:
                 await line.peer.until_found()
                 await line.peer.until_secured()
                 if line.peer.is_channel_offered:
-                    await line.peer.is_channel_open
+                    await line.peer.until_open()
             line.peer.on_over(is_over)
             knock = Knock(dict(request.query), request.headers, tag)
             server = RTC_DOORS[urlsplit(request.path).path](behaviour, knock)

@@ -36,19 +36,21 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._rtp: OrderedDict[RtpName, ArrivalStamp] = OrderedDict()
-        self._latest_hi = 0
         self.latest: ArrivalStamp | None = None
-        """Of the latest datagram that is not RTP; what came in it is handed on before the next one
-        is read."""
+        """Of the latest datagram of DTLS; what came in it is handed on before the next one is
+        read."""
         self.n_sent = 0
         """Datagrams that were given to the kernel."""
+        self.transports: list[asyncio.BaseTransport] = []
+        """Of the sockets that were opened; closed by whoever made this."""
         self.read_late_max_ns = 0
 
     def arrived(self, data: bytes, stamp: ArrivalStamp) -> None:
         """Note a datagram."""
         name = _rtp_name(data)
         if name is None:
-            self.latest = stamp
+            if data and 20 <= data[0] < 64:  # RFC 7983
+                self.latest = stamp
             return
         self._rtp[name] = stamp
         if len(self._rtp) > _MAX_KEPT:
@@ -139,4 +141,6 @@ class StampLoop(asyncio.SelectorEventLoop):
         except BaseException:
             sock.close()
             raise
-        return await super().create_datagram_endpoint(protocol_factory, sock=sock)
+        transport, protocol = await super().create_datagram_endpoint(protocol_factory, sock=sock)
+        mailbox.transports.append(transport)
+        return transport, protocol

@@ -12,128 +12,36 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from fractions import Fraction
 from typing import Any, Protocol
 
-import av
 from aiortc import (
     MediaStreamTrack,
     RTCConfiguration,
     RTCDataChannel,
     RTCDtlsTransport,
     RTCIceServer,
+    RTCIceTransport,
     RTCPeerConnection,
     RTCRtpReceiver,
     RTCRtpSender,
+    RTCRtpTransceiver,
     RTCSessionDescription,
 )
 from aiortc.mediastreams import MediaStreamError
 from aiortc.rtp import RtpPacket
 from aiortc.sdp import candidate_from_sdp
 
-from vakforge_probe.errors import TargetRefused
+from vakforge_probe.errors import TargetProtocolError, TargetRefused
 from vakforge_probe.net.arrival import ArrivalStamp
+from vakforge_probe.net.coded_track import CodedTrack
 from vakforge_probe.net.datagrams import Mailbox, stamp_into
 
 __all__ = ["Delay", "Peer"]
 
-_TIME_BASE = Fraction(1, 48_000)
-
 OnPacket = Callable[[bytes, ArrivalStamp], None]
 OnText = Callable[[str, ArrivalStamp], None]
-
-
-class _Handover:
-    """What a task waits for: it goes on inside of the call that gives it something.
-
-    An `asyncio.Future` would let it go on in the loop's next turn, and nobody could say when its
-    packet left. A task cannot go on inside of another; so whoever gives must be a callback.
-    """
-
-    _asyncio_future_blocking = False
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._wake: Callable[[], Any] | None = None
-        self._given: av.Packet[Any] | None = None
-        self._error: BaseException | None = None
-
-    @property
-    def is_awaited(self) -> bool:
-        return self._wake is not None
-
-    def give(self, packet: av.Packet[Any]) -> None:
-        self._given = packet
-        wake, self._wake = self._wake, None
-        if wake is not None:
-            wake()
-
-    def end(self, error: BaseException) -> None:
-        self._error = error
-        wake, self._wake = self._wake, None
-        if wake is not None:
-            self._loop.call_soon(wake)
-
-    # What asyncio asks of what a task waits for.
-
-    def __await__(self) -> Generator[Any, None, av.Packet[Any]]:
-        if self._error is None:
-            self._asyncio_future_blocking = True
-            yield self
-        return self.result()
-
-    def add_done_callback(self, wake: Callable[[Any], Any], *, context: Any = None) -> None:
-        self._wake = (lambda: wake(self)) if context is None else (lambda: context.run(wake, self))
-
-    def result(self) -> av.Packet[Any]:
-        # The task asks as well as whoever awaits.
-        if self._error is not None:
-            raise self._error
-        assert self._given is not None  # noqa: S101 - nobody is woken without
-        return self._given
-
-    def cancel(self, msg: Any = None) -> bool:
-        self.end(asyncio.CancelledError())
-        return True
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
-
-
-class _CodedTrack(MediaStreamTrack):
-    """A track of packets that somebody else codes and paces."""
-
-    kind = "audio"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._at = 0
-        self._next = _Handover()
-        self.is_pulled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def recv(self) -> av.Packet[Any]:
-        if self.readyState != "live":
-            raise MediaStreamError
-        if not self.is_pulled.done():
-            self.is_pulled.set_result(None)
-        return await self._next
-
-    def put(self, data: bytes, n_samples: int) -> bool:
-        """Send a packet that lasts `n_samples`; return whether somebody took it."""
-        packet: av.Packet[Any] = av.Packet(data)
-        packet.pts, packet.time_base = self._at, _TIME_BASE
-        self._at += n_samples
-        is_awaited = self._next.is_awaited
-        if is_awaited:
-            self._next.give(packet)
-        return is_awaited
-
-    def stop(self) -> None:
-        super().stop()
-        if self._next.is_awaited:
-            self._next.end(MediaStreamError())
 
 
 def _send_now(channel: RTCDataChannel, text: str) -> None:
@@ -211,7 +119,8 @@ class Peer:
         self._on_packet, self._on_text = on_packet, on_text
         self._decodes = decodes
         self._loop = asyncio.get_running_loop()
-        self._track = _CodedTrack()
+        self._begun_ns = time.monotonic_ns()
+        self._track = CodedTrack()
         self._channel: RTCDataChannel | None = None
         self.is_channel_open: asyncio.Future[None] = self._loop.create_future()
         """Done when the data channel may be used."""
@@ -234,16 +143,45 @@ class Peer:
         return str(self.connection.localDescription.sdp)
 
     async def accept(self, sdp: str) -> None:
-        """Take the other side's answer to `offer`; connecting begins."""
-        await self.connection.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
+        """Take the other side's answer to `offer`; connecting begins.
+
+        Raises
+        ------
+        TargetProtocolError
+            If it is no session with audio both ways.
+        """
+        await self._learn(sdp, "answer")
+        self._check_line()
 
     async def answer(self, sdp: str) -> str:
-        """Return the answer to the other side's offer; connecting begins."""
+        """Return the answer to the other side's offer; connecting begins.
+
+        Raises
+        ------
+        TargetProtocolError
+            If it is no session with audio both ways.
+        """
         stamp_into(self.mailbox)
-        await self.connection.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
+        await self._learn(sdp, "offer")
         self.connection.addTrack(self._track)
         await self.connection.setLocalDescription(await self.connection.createAnswer())
+        self._check_line()
         return str(self.connection.localDescription.sdp)
+
+    async def _learn(self, sdp: str, kind: str) -> None:
+        try:
+            # The library would find out once it has connected, and tell nobody.
+            if "a=fingerprint:" not in sdp:
+                raise ValueError("no key is announced")
+            await self.connection.setRemoteDescription(RTCSessionDescription(sdp, kind))
+        except Exception as error:
+            # It raises whatever its parsers stumble over.
+            text = f"no session that can be joined ({type(error).__name__})"
+            raise TargetProtocolError(text, phase="signal") from None
+
+    def _check_line(self) -> None:
+        if self._line.currentDirection != "sendrecv":
+            raise TargetProtocolError("its audio does not go both ways", phase="signal")
 
     async def add_candidates(self, candidates: Any) -> None:
         """Take addresses that the other side found later: ``{candidate, sdp_mid, …}`` each.
@@ -267,7 +205,7 @@ class Peer:
     @property
     def receiver(self) -> RTCRtpReceiver:
         """The receiver of the audio line."""
-        return self.connection.getTransceivers()[0].receiver
+        return self._line.receiver
 
     async def until_found(self) -> None:
         """Return when there is a way between the two.
@@ -296,20 +234,46 @@ class Peer:
             raise TargetRefused("no secured line", phase="dtls")
         await self._track.is_pulled
 
+    async def until_open(self) -> None:
+        """Return when messages can be sent.
+
+        Raises
+        ------
+        TargetRefused
+            If the other side ends the session before.
+        """
+        over = asyncio.ensure_future(_until(self._dtls, self._is_over))
+        try:
+            await asyncio.wait({over, self.is_channel_open}, return_when="FIRST_COMPLETED")
+        finally:
+            over.cancel()
+        if not self.is_channel_open.done():
+            raise TargetRefused("no data channel", phase="channel")
+
+    @property
+    def _line(self) -> RTCRtpTransceiver:
+        lines = self.connection.getTransceivers()
+        return next(line for line in lines if line.kind == "audio")
+
     @property
     def _dtls(self) -> RTCDtlsTransport:
-        return self.connection.getTransceivers()[0].sender.transport
+        return self._line.receiver.transport
+
+    def _is_over(self) -> bool:
+        dtls = self._dtls
+        return dtls.state in ("closed", "failed") or dtls.transport.state in ("closed", "failed")
 
     def on_over(self, tell: Callable[[bool], None]) -> None:
         """Let `tell` know when the other side ends the session, and whether it did so properly."""
         dtls, ice = self._dtls, self._dtls.transport
 
         def changed() -> None:
-            if dtls.state in ("closed", "failed") or ice.state in ("closed", "failed"):
+            if self._is_over():
                 tell(dtls.state == "closed" and ice.state != "failed")
 
         dtls.on("statechange", changed)
         ice.on("statechange", changed)
+        changed()
 
     def send_audio(self, data: bytes, n_samples: int) -> bool:
         """Send a packet of Opus that lasts `n_samples` at 48 kHz.
@@ -333,7 +297,22 @@ class Peer:
     async def close(self) -> None:
         """End the session; harmless when repeated."""
         self._track.stop()
-        await self.connection.close()
+        try:
+            for ice in self._searching():
+                # A way that it finds while it is closed would keep it alive for good.
+                await ice.stop()
+                await _until(ice, lambda ice=ice: ice.state != "closed")  # type: ignore[misc]
+            await self.connection.close()
+        finally:
+            # The library forgets those that it was opening or closing when it was cancelled.
+            for transport in self.mailbox.transports:
+                transport.close()
+
+    def _searching(self) -> list[RTCIceTransport]:
+        found = {line.receiver.transport.transport for line in self.connection.getTransceivers()}
+        if self.connection.sctp is not None:
+            found.add(self.connection.sctp.transport.transport)
+        return [ice for ice in found if ice.state == "checking"]
 
     async def watch_delay(self, delay: Delay) -> None:
         """Read the audio as an application would, and tell when each frame comes, until it ends."""
@@ -355,13 +334,15 @@ class Peer:
             opened()
 
     def _take_text(self, message: str | bytes) -> None:
-        stamp = self.mailbox.latest
-        if stamp is None:
-            now = time.monotonic_ns()
-            stamp = ArrivalStamp(0, now, None, 0, now, coalesced=True)
+        stamp = self.mailbox.latest or self._unknown_stamp()
         text = message if isinstance(message, str) else message.decode("utf-8", "replace")
         # Out of the library's task, inside of which no other can be made to send.
         self._loop.call_soon(self._on_text, text, stamp)
+
+    def _unknown_stamp(self) -> ArrivalStamp:
+        """Return what is known of an arrival on a loop that stamps none: it was in this session."""
+        now = time.monotonic_ns()
+        return ArrivalStamp(self._begun_ns, now, None, self._begun_ns, now, coalesced=False)
 
     def _tap(self, track: MediaStreamTrack) -> None:
         if track.kind != "audio":
@@ -372,8 +353,7 @@ class Peer:
         async def tapped(packet: RtpPacket, arrival_time_ms: int) -> None:
             stamp = self.mailbox.stamp_of(packet.ssrc, packet.sequence_number)
             if stamp is None:
-                now = time.monotonic_ns()
-                stamp = ArrivalStamp(now, now, None, now, now, coalesced=True)
+                stamp = self._unknown_stamp()
             data = RtpPacket(
                 payload_type=packet.payload_type,
                 marker=packet.marker,

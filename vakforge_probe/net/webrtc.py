@@ -113,18 +113,13 @@ class WebRtcShell:
         begun = self._passed("gather", begun)
         self._agreed = await within(limits.handshake_s, "signal", self._exchange(offer))
         begun = self._passed("signal", begun)
-        try:
-            await peer.accept(self._agreed.sdp)
-        except Exception as error:
-            # The library raises whatever its parsers stumble over.
-            text = f"cannot join the session that was answered ({type(error).__name__})"
-            raise TargetProtocolError(text, phase="signal") from None
+        await peer.accept(self._agreed.sdp)
         await within(limits.ice_s, "ice", peer.until_found())
         begun = self._passed("ice", begun)
         await within(limits.dtls_s, "dtls", peer.until_secured())
         begun = self._passed("dtls", begun)
         if self._signalling.channel is not None:
-            await within(limits.handshake_s, "channel", asyncio.shield(peer.is_channel_open))
+            await within(limits.handshake_s, "channel", peer.until_open())
             self._passed("channel", begun)
         self._is_open = True
         peer.on_over(self._on_over)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import socket
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
+from vakforge_probe.net.loop import new_event_loop
 from vakforge_probe.net.stamps import stamped_listener
+
+PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,3 +39,28 @@ def kernel_stamps() -> Iterator[None]:
                     plain.send(b"x")
                     accepted.recv(1)
                 yield
+
+
+@pytest.fixture
+def run_clean() -> Callable[..., None]:
+    """Return a runner on a real loop, which sees that no task, thread, socket or error is left."""
+
+    def run(main: Awaitable[Any], loop_factory: Any = new_event_loop) -> None:
+        strays: list[dict[str, Any]] = []
+        threads = set(threading.enumerate())
+
+        async def go() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, context: strays.append(context))
+            await main
+            if rest := asyncio.all_tasks() - {asyncio.current_task()}:
+                _, rest = await asyncio.wait(rest, timeout=PATIENCE_S)
+            assert not rest
+
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(go())
+        gc.collect()  # what was not closed warns now, and a warning is an error
+        assert strays == []
+        assert set(threading.enumerate()) <= threads
+
+    return run
