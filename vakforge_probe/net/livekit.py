@@ -13,6 +13,7 @@ Tested against a room that is faked, and never against a server.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -152,7 +153,7 @@ class LiveKitShell:
     async def _join(self) -> None:
         rtc, room, limits = self._rtc, self._room, self._limits
         room.on("participant_attributes_changed", self._on_attributes)
-        room.on("participant_connected", self._on_participant)
+        room.on("participant_connected", lambda who: self._on_attributes(who.attributes, who))
         room.on("participant_disconnected", self._on_left)
         room.on("track_published", self._on_published)
         room.on("track_subscribed", self._on_subscribed)
@@ -169,7 +170,7 @@ class LiveKitShell:
         await room.connect(self._entrance.url, self._entrance.token, options)
         self._tell({"type": "ours", "name": room.local_participant.identity})
         for participant in list(room.remote_participants.values()):
-            self._on_participant(participant)
+            self._on_attributes(participant.attributes, participant)
             for publication in list(participant.track_publications.values()):
                 self._on_published(publication)
 
@@ -184,9 +185,6 @@ class LiveKitShell:
         self._tell({"type": "ours", "name": publication.sid})
 
     # -- what happens in it -------------------------------------------------------------------
-
-    def _on_participant(self, participant: Any) -> None:
-        self._on_attributes(participant.attributes, participant)
 
     def _on_attributes(self, changed: dict[str, str], participant: Any) -> None:
         told = {"identity": participant.identity, "attributes": dict(changed)}
@@ -338,11 +336,10 @@ class LiveKitShell:
         before = self._now_ns()
         if self._source is None or self._is_over:
             raise TargetClosed("the room is left", phase="call")
-        is_behind = False
+        is_behind = isinstance(data, bytes) and self._n_taking > 0
         if isinstance(data, str):
             self._obey(parse_object(data, len(data)))
         else:
-            is_behind = self._n_taking > 0
             self._n_taking += 1
             frame = self._rtc.AudioFrame(data, self._rate_hz, 1, len(data) // 2)
             self._spawn(self._capture(frame, before))
@@ -394,4 +391,9 @@ def _sdk() -> Any:
         from livekit import rtc
     except ImportError:
         raise MissingDependency("LiveKit's SDK", "livekit") from None
+    log = logging.getLogger("livekit")
+    if not log.handlers:
+        # Else what a server says would reach the terminal as it is.
+        log.addHandler(logging.NullHandler())
+        log.propagate = False
     return rtc

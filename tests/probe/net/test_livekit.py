@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import logging
 import sys
 import time
 import types
@@ -398,6 +399,20 @@ def test_a_missing_sdk_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
             Visit()
 
     run(script())
+
+
+def test_what_the_sdk_logs_does_not_reach_a_terminal_unasked(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def script() -> None:
+        Visit()
+        # The SDK logs through the root logger as well, which makes that print.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler()])
+            logging.getLogger("livekit").error("refused: \x1b[31m")
+
+    run(script())
+    assert capfd.readouterr() == ("", "")
 
 
 def test_certificates_that_the_sdk_would_not_be_told_of_are_refused(world: World) -> None:
