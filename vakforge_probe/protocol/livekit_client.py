@@ -26,13 +26,12 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.protocol.base import (
     AudioFormat,
     Intent,
-    SessionConfig,
     StartSession,
     ToolResult,
     Wire,
 )
-from vakforge_probe.protocol.intake import Intake
 from vakforge_probe.protocol.livekit_room import RoomJoin
+from vakforge_probe.protocol.plain import PlainClient
 from vakforge_probe.protocol.strict import LimitExceeded, StrictError, dump, parse_object
 from vakforge_probe.text import clean
 
@@ -47,7 +46,7 @@ _BUSY = frozenset({"thinking", "speaking"})
 Data = dict[str, Any]
 
 
-class LiveKitClient:
+class LiveKitClient(PlainClient):
     """A user in a room with an agent; a codec of `ClientCodec`'s shape.
 
     An agent of LiveKit's framework tells its state and transcripts, and calls tools as RPC methods
@@ -57,21 +56,15 @@ class LiveKitClient:
     """
 
     name = "livekit"
-    profile = ""
     is_experimental = True
     is_ready_at_once = True
-    subprotocols: tuple[str, ...] = ()
-    flush_on: frozenset[str] = frozenset()
     signalling = RoomJoin(_RATE_HZ)
-    webhook = None
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self.headers: dict[str, str] = {}
+        super().__init__(limits)
         # What the SDK sends at once, without a queue of its own, is 10 ms long.
         self.user_audio = AudioFormat(_CODEC, _RATE_HZ, frame_ms=10)
         self.capabilities = Capabilities(transcripts=True, continuous_stream=True, tools=True)
-        self._intake = Intake(self.limits)
         self._ours: set[str] = set()
         """The names by which transcripts are said to be ours: of participant and track."""
         self._state = ""
@@ -81,10 +74,6 @@ class LiveKitClient:
             "text": self._on_text,
             "rpc": self._on_rpc,
         }
-
-    def dial_url(self, url: str, config: SessionConfig) -> str:
-        """Return `url`."""
-        return url
 
     def send(self, intent: Intent) -> list[Wire]:
         """Return the messages that carry out `intent`."""
@@ -96,15 +85,6 @@ class LiveKitClient:
                 return [dump({"type": "rpc_result", "id": call_id, "payload": output})]
             case _:
                 return []
-
-    @property
-    def next_reply_ns(self) -> int | None:
-        """When the codec has something to say by itself."""
-        return None
-
-    def take_replies(self, now_ns: int) -> list[Wire]:
-        """Return nothing."""
-        return []
 
     def audio_frame(self, pcm: bytes) -> Wire:
         """Return one frame of 16-bit mono PCM as it is."""

@@ -22,9 +22,9 @@ from vakforge_eval.timeline.instant import Instant
 from vakforge_probe.errors import ConfigError
 from vakforge_probe.limits import Limits
 from vakforge_probe.protocol import moshi_kinds as kinds
-from vakforge_probe.protocol.base import AudioFormat, Intent, SessionConfig, Wire
-from vakforge_probe.protocol.intake import Intake
+from vakforge_probe.protocol.base import AudioFormat, SessionConfig, Wire
 from vakforge_probe.protocol.ogg_voice import OGG_OPUS, OggVoice
+from vakforge_probe.protocol.plain import PlainClient
 from vakforge_probe.protocol.strict import LimitExceeded, StrictError
 from vakforge_probe.text import clean, nearest
 
@@ -39,7 +39,7 @@ VOICE_PROMPT = "NATF2.pt"
 _TOLD = {kinds.CONTROL: "control", kinds.METADATA: "metadata"}
 
 
-class MoshiClient:
+class MoshiClient(PlainClient):
     """Codec of `ClientCodec`'s shape.
 
     Parameters
@@ -49,24 +49,16 @@ class MoshiClient:
         model has taken that in.
     """
 
-    signalling = None
     name = "moshi"
-    is_ready_at_once = False
-    webhook: None = None
-    subprotocols: tuple[str, ...] = ()
-    next_reply_ns = None
 
     def __init__(self, limits: Limits | None = None, *, profile: str = "") -> None:
-        self.limits = limits or Limits()
+        super().__init__(limits)
         self.profile = profile
         # Moshi's own server (moshi 0.2.13) has confirmed the rest.
         self.is_experimental = profile == PERSONAPLEX
-        self.headers: dict[str, str] = {}
         self.user_audio = AudioFormat(OGG_OPUS, USER_HZ)
-        self.flush_on: frozenset[str] = frozenset()
         self.capabilities = Capabilities(text_before_audio=True, continuous_stream=True)
         self._voice = OggVoice(self.user_audio)
-        self._intake = Intake(self.limits)
         self._is_ready = False
 
     @classmethod
@@ -100,14 +92,6 @@ class MoshiClient:
         missing = {key: value for key, value in prompts.items() if key not in stated}
         query = "&".join(filter(None, (parts.query, urlencode(missing))))
         return urlunsplit(parts._replace(query=query))
-
-    def send(self, intent: Intent) -> list[Wire]:
-        """Return nothing: there is nothing to say but sound."""
-        return []
-
-    def take_replies(self, now_ns: int) -> list[Wire]:
-        """Return nothing: the protocol asks for no answer of the codec's own."""
-        return []
 
     def audio_frame(self, pcm: bytes) -> Wire:
         """Return the message that carries one frame of 16-bit mono PCM."""

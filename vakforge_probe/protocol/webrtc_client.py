@@ -31,9 +31,9 @@ from vakforge_probe.protocol.base import (
     Truncate,
     Wire,
 )
-from vakforge_probe.protocol.intake import Intake
 from vakforge_probe.protocol.openai_client import OpenAIRealtimeClient
 from vakforge_probe.protocol.openai_fields import samples
+from vakforge_probe.protocol.plain import PlainClient
 from vakforge_probe.protocol.rtp import CODEC, RATE_HZ, RtpReader
 from vakforge_probe.protocol.rtvi import RtviClient
 from vakforge_probe.protocol.signalling import Signalling
@@ -58,7 +58,7 @@ def _coder(form: AudioFormat) -> _Coder:
     return OpusEncoder(form.rate_hz, form.frame_ms)
 
 
-class RtpClient:
+class RtpClient(PlainClient):
     """What all of them share: a codec of `ClientCodec`'s shape for a line without messages.
 
     Raises
@@ -67,40 +67,14 @@ class RtpClient:
         If Opus cannot be coded here.
     """
 
-    name = ""
-    profile = ""
-    is_experimental = False
     is_ready_at_once = True
-    subprotocols: tuple[str, ...] = ()
-    flush_on: frozenset[str] = frozenset()
-    signalling: Signalling | None = None
-    webhook = None
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self.headers: dict[str, str] = {}
+        super().__init__(limits)
         self.user_audio = AudioFormat(CODEC, RATE_HZ)
         self.capabilities = Capabilities(continuous_stream=True)
         self._coder = _coder(self.user_audio)
         self._rtp = RtpReader()
-        self._intake = Intake(self.limits)
-
-    def dial_url(self, url: str, config: SessionConfig) -> str:
-        """Return `url`."""
-        return url
-
-    def send(self, intent: Intent) -> list[Wire]:
-        """Return nothing: there are no messages."""
-        return []
-
-    @property
-    def next_reply_ns(self) -> int | None:
-        """When the codec has something to say by itself."""
-        return None
-
-    def take_replies(self, now_ns: int) -> list[Wire]:
-        """Return nothing."""
-        return []
 
     def audio_frame(self, pcm: bytes) -> Wire:
         """Return the packet of one frame of 16-bit mono PCM."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.openai_response import OpenAIResponseWriter
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
 from vakforge_probe.protocol.pipecat_server import RtviServer
+from vakforge_probe.protocol.plain import PlainServer, PlainWriter
 from vakforge_probe.protocol.rtp import CODEC, RATE_HZ
-from vakforge_probe.protocol.server import Answers, AudioAppended, ClientEvent
+from vakforge_probe.protocol.server import AudioAppended, ClientEvent
 from vakforge_probe.protocol.strict import StrictError, dump, parse_object
 
 __all__ = ["FastRtcServer", "OpenAICallServer", "SmallWebRtcServer", "WhipServer"]
@@ -17,41 +16,22 @@ __all__ = ["FastRtcServer", "OpenAICallServer", "SmallWebRtcServer", "WhipServer
 _LINE = (CODEC, RATE_HZ)
 
 
-class WhipServer(Answers):
-    """A line without messages.
+class WhipServer(PlainServer):
+    """A line without messages."""
 
-    Parameters
-    ----------
-    tag
-        Goes into every identifier, so that those of two connections differ.
-    """
-
-    names_responses = False
-    is_continuous = True
-    is_manual = False
-    interrupts = False
     input_format = output_format = _LINE
-
-    def __init__(self, *, tag: str = "0") -> None:
-        super().__init__(tag)
-        self.is_format_fixed = False
-        self.tools: list[dict[str, Any]] = []
 
     def receive(self, data: Wire) -> list[ClientEvent]:
         """Return the event of a packet; there is nothing else to say."""
         return [AudioAppended(data)] if isinstance(data, bytes) else []
 
+
+class FastRtcServer(WhipServer):
+    """fastrtc: what its handler notices is logged."""
+
     def log(self, what: str) -> list[Wire]:
-        """Return what tells of something that the server noticed: nothing."""
-        return []
-
-    def created(self) -> list[Wire]:
-        """Return nothing: the line stands."""
-        return []
-
-    def error(self, code: str, text: str) -> list[Wire]:
-        """Return what refuses something: nothing."""
-        return []
+        """Return what tells of something that was noticed."""
+        return [dump({"type": "log", "data": what})]
 
     def speech_started(
         self, audio_start_ms: int, item_id: str, *, is_interruption: bool = False
@@ -59,69 +39,25 @@ class WhipServer(Answers):
         """Return what tells that the user began."""
         return self.log("started_talking")
 
-    def speech_stopped(self, audio_end_ms: int, item_id: str) -> list[Wire]:
-        """Return nothing: it is not told."""
-        return []
-
     def committed(self, item_id: str) -> list[Wire]:
         """Return what tells that the user's turn is closed."""
         return self.log("pause_detected")
 
-    def transcript(self, item_id: str, text: str, seconds: float) -> list[Wire]:
-        """Return nothing: it is not told."""
-        return []
-
-    def stream_audio(self, data: bytes) -> list[Wire]:
-        """Return the next packet of the line."""
-        return [data]
-
-    def response(self) -> _Writer:
+    def response(self) -> _LogWriter:
         """Return the writer of a new response."""
-        return _Writer(self)
+        return _LogWriter(self)
 
 
-class _Writer:
-    """Writes one response; see `server.ResponseWriter`."""
+class _LogWriter(PlainWriter):
+    """Tells that a response begins, and nothing else of it."""
 
-    def __init__(self, server: WhipServer) -> None:
-        self._server = server
-        self.id = server.new_id("resp")
+    def __init__(self, server: FastRtcServer) -> None:
+        super().__init__(server)
+        self._log = server.log
 
     def begin(self) -> list[Wire]:
         """Return what announces the response."""
-        return self._server.log("response_starting")
-
-    def begin_message(self) -> list[Wire]:
-        """Return nothing: it is not told."""
-        return []
-
-    def text(self, delta: str) -> list[Wire]:
-        """Return nothing: there is no text."""
-        return []
-
-    def audio(self, data: bytes) -> list[Wire]:
-        """Return the next packet of the line."""
-        return [data]
-
-    def end_message(self, status: str = "completed") -> list[Wire]:
-        """Return nothing: it is not told."""
-        return []
-
-    def tool_call(self, call_id: str, name: str, arguments: str) -> list[Wire]:
-        """Return nothing: there are no tools."""
-        return []
-
-    def end(self, status: str = "completed", reason: str | None = None) -> list[Wire]:
-        """Return nothing: it is not told."""
-        return []
-
-
-class FastRtcServer(WhipServer):
-    """fastrtc: what its handler notices is logged."""
-
-    def log(self, what: str) -> list[Wire]:
-        """Return what tells of something that the server noticed."""
-        return [dump({"type": "log", "data": what})]
+        return self._log("response_starting")
 
 
 class SmallWebRtcServer(RtviServer):

@@ -771,7 +771,9 @@ def test_the_sdk_has_all_else_that_is_used() -> None:
     from livekit.rtc.room import EventTypes
 
     assert isinstance(rtc.TrackKind.KIND_AUDIO, int)
-    assert rtc.DisconnectReason.Name(5) == "ROOM_DELETED"
+    # Its stubs tell the wrapped enumerations' values by types of their own.
+    reasons: Any = rtc.DisconnectReason
+    assert reasons.Name(5) == "ROOM_DELETED"
     assert 5 in rtc.DisconnectReason.values()
     assert issubclass(rtc.ConnectError, Exception)
     assert issubclass(rtc.StreamError, Exception)
@@ -790,7 +792,8 @@ def test_the_sdk_has_all_else_that_is_used() -> None:
         "track_published", "track_subscribed", "track_unsubscribed", "reconnecting",
         "disconnected",
     } <= set(get_args(EventTypes))  # fmt: skip
-    stats = stats_pb2.RtcStats(inbound_rtp={"inbound": {"jitter_buffer_emitted_count": 7}})
+    make: Any = stats_pb2.RtcStats
+    stats = make(inbound_rtp={"inbound": {"jitter_buffer_emitted_count": 7}})
     assert stats.WhichOneof("stats") == "inbound_rtp"
     assert stats.inbound_rtp.inbound.jitter_buffer_delay == 0.0
 
