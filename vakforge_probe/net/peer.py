@@ -120,6 +120,7 @@ class Peer:
         self._decodes = decodes
         self._loop = asyncio.get_running_loop()
         self._begun_ns = time.monotonic_ns()
+        self._closing: asyncio.Future[None] | None = None
         self._track = CodedTrack()
         self._channel: RTCDataChannel | None = None
         self.is_channel_open: asyncio.Future[None] = self._loop.create_future()
@@ -174,6 +175,8 @@ class Peer:
             if "a=fingerprint:" not in sdp:
                 raise ValueError("no key is announced")
             await self.connection.setRemoteDescription(RTCSessionDescription(sdp, kind))
+            if not any(line.kind == "audio" for line in self.connection.getTransceivers()):
+                raise ValueError("no audio is offered")
         except Exception as error:
             # It raises whatever its parsers stumble over.
             text = f"no session that can be joined ({type(error).__name__})"
@@ -188,14 +191,18 @@ class Peer:
 
         Raises
         ------
-        ValueError, TypeError, KeyError, AttributeError, IndexError
+        TargetProtocolError
             If they are none.
         """
-        for found in candidates:
-            candidate = candidate_from_sdp(str(found["candidate"]).removeprefix("candidate:"))
-            candidate.sdpMid = found.get("sdp_mid")
-            candidate.sdpMLineIndex = found.get("sdp_mline_index")
-            await self.connection.addIceCandidate(candidate)
+        try:
+            for found in candidates:
+                candidate = candidate_from_sdp(str(found["candidate"]).removeprefix("candidate:"))
+                candidate.sdpMid = found.get("sdp_mid")
+                candidate.sdpMLineIndex = found.get("sdp_mline_index")
+                await self.connection.addIceCandidate(candidate)
+        except Exception as error:
+            text = f"not a candidate ({type(error).__name__})"
+            raise TargetProtocolError(text, phase="signal") from None
 
     @property
     def is_channel_offered(self) -> bool:
@@ -296,6 +303,12 @@ class Peer:
 
     async def close(self) -> None:
         """End the session; harmless when repeated."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        # Whoever gives up waiting must not break it off.
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._track.stop()
         try:
             for ice in self._searching():
