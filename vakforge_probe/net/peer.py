@@ -98,6 +98,9 @@ class Peer:
         Takes each packet of audio: RTP as in RFC 3550, decrypted.
     on_text
         Takes each message of the data channel.
+    on_unread
+        Takes the bytes that have come for the data channel without completing a message; the
+        library bounds them only for who heeds its window.
 
     Attributes
     ----------
@@ -112,10 +115,11 @@ class Peer:
         decodes: bool = True,
         on_packet: OnPacket,
         on_text: OnText,
+        on_unread: Callable[[int], None] = lambda n_bytes: None,
     ) -> None:
         servers = [RTCIceServer(urls=list(stun_urls))] if stun_urls else []
         self.connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
-        self.mailbox = Mailbox()
+        self.mailbox = Mailbox(on_unread)
         self._on_packet, self._on_text = on_packet, on_text
         self._decodes = decodes
         self._loop = asyncio.get_running_loop()
@@ -347,6 +351,7 @@ class Peer:
             opened()
 
     def _take_text(self, message: str | bytes) -> None:
+        self.mailbox.n_unread = 0
         stamp = self.mailbox.latest or self._unknown_stamp()
         text = message if isinstance(message, str) else message.decode("utf-8", "replace")
         # Out of the library's task, inside of which no other can be made to send.
