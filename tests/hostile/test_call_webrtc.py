@@ -27,7 +27,7 @@ from vakforge_probe.target import Target
 
 pytestmark = [pytest.mark.wallclock, pytest.mark.no_cover]
 
-LIMITS = Limits(max_control_bytes=20_000, max_events=400, close_s=5.0)
+LIMITS = Limits(max_control_bytes=20_000, max_events=200, close_s=5.0)
 SUITE = {
     "schema": 1,
     "defaults": {
@@ -92,7 +92,7 @@ PLAYS: dict[str, tuple[str, Play, tuple[str | None, str | None]]] = {
     "too long": ("smallwebrtc", saying("x" * 30_000), ("limit_exceeded", "call")),
     "a flood of strangers": ("openai-webrtc", flooding('{"type":"x"}'),
                              ("limit_exceeded", "ready")),
-    "a flood of sound": ("whip", sounding(b"\xf8\xff\xfe", n=40), ("limit_exceeded", "call")),
+    "a flood of sound": ("whip", sounding(b"\xf8\xff\xfe", n=100), ("limit_exceeded", "call")),
     "an error": ("smallwebrtc", saying('{"label":"rtvi-ai","type":"error","data":7}'),
                  ("timeout", "first_audio")),
     "no Opus": ("whip", sounding(b"\xff" * 50), (None, None)),

@@ -30,7 +30,7 @@ from vakforge_probe.protocol.rtp import packet_samples
 
 pytestmark = pytest.mark.wallclock
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 STAMP = ArrivalStamp(0, 1, None, 0, 1, coalesced=False)
 
 
