@@ -27,6 +27,7 @@ from vakforge_probe.net.peer import Peer
 from vakforge_probe.protocol.base import SessionConfig, StartSession
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.protocol.rtp import packet_samples
+from vakforge_probe.protocol.signalling import Signalling
 
 pytestmark = pytest.mark.wallclock
 
@@ -46,8 +47,9 @@ class Caller:
 
     def __init__(self, protocol: str) -> None:
         self.codec = make_client(protocol)
-        assert self.codec.signalling is not None
-        self.channel = self.codec.signalling.channel
+        assert isinstance(self.codec.signalling, Signalling)
+        self.signalling = self.codec.signalling
+        self.channel = self.signalling.channel
         self.came: list[str | bytes] = []
         self.overs: list[bool] = []
         self.news = asyncio.Event()
@@ -110,8 +112,7 @@ class Booth:
 
     async def offer(self, caller: Caller, url: str) -> tuple[Answered, str]:
         """Post an offer; return what came back, and the answer in it."""
-        signalling = caller.codec.signalling
-        assert signalling is not None
+        signalling = caller.signalling
         what = signalling.offer(url, await caller.peer.offer(caller.channel))
         answered = await self.ask("POST", url, what.body, what.headers["Content-Type"])
         agreed = signalling.read(url, answered.headers, answered.text.encode())
