@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ _MAX_OFFER = 256 * 1024
 _CONNECT_S = 15.0
 _WRAP = 1 << 16
 _MOST_LOST = 500
+"""Packets; 10 s of them."""
 _HEADER_BYTES = 12
 
 
@@ -33,10 +35,19 @@ class _Line:
     """The connection of one call, as `call.Link` has it."""
 
     def __init__(self) -> None:
-        self.peer = Peer(on_packet=self._on_packet, on_text=self._on_text, decodes=False)
-        self.call: AgentCall | None = None
+        self.peer = Peer(on_packet=self._take, on_text=self._take, decodes=False)
+        self._call: AgentCall | None = None
+        self._early: deque[tuple[Wire, ArrivalStamp]] = deque(maxlen=_MOST_LOST)
         self._next: int | None = None
         self._last = b""
+
+    def begin(self, call: AgentCall) -> None:
+        """Let `call` hear what comes, and what has come since the other side was there."""
+        self._call = call
+        call.start()
+        for message, stamp in self._early:
+            self._take(message, stamp)
+        self._early.clear()
 
     def send_now(self, message: Wire) -> None:
         """Send a packet of Opus or a message; nothing when the session does not stand."""
@@ -56,22 +67,23 @@ class _Line:
     abort_now = close_now
     """There is no way to end it that the other side does not see."""
 
-    def _on_text(self, text: str, stamp: ArrivalStamp) -> None:
-        if self.call is not None:
-            self.call.on_message(text, Instant.arrival(stamp.lo, stamp.hi))
-
-    def _on_packet(self, packet: bytes, stamp: ArrivalStamp) -> None:
-        if self.call is None:
+    def _take(self, message: Wire, stamp: ArrivalStamp) -> None:
+        if self._call is None:
+            self._early.append((message, stamp))
             return
-        at, number = Instant.arrival(stamp.lo, stamp.hi), int.from_bytes(packet[2:4])
+        at = Instant.arrival(stamp.lo, stamp.hi)
+        if isinstance(message, str):
+            self._call.on_message(message, at)
+            return
+        number = int.from_bytes(message[2:4])
         n_lost = 0 if self._next is None else (number - self._next) % _WRAP
         if n_lost >= _WRAP // 2:
             return  # it came too late
         for _ in range(min(n_lost, _MOST_LOST)):
             # Something must be heard for what never came, or all later would be heard too early.
-            self.call.on_message(self._last, at)
-        self._next, self._last = (number + 1) % _WRAP, packet[_HEADER_BYTES:]
-        self.call.on_message(self._last, at)
+            self._call.on_message(self._last, at)
+        self._next, self._last = (number + 1) % _WRAP, message[_HEADER_BYTES:]
+        self._call.on_message(self._last, at)
 
 
 class OfferDesk:
@@ -171,8 +183,8 @@ class OfferDesk:
             return web.Response(status=404, text="no such session\n")
         try:
             await line.peer.add_candidates(message.get("candidates"))
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-            return web.Response(status=400, text="not a candidate\n")
+        except TargetError as error:
+            return web.Response(status=400, text=f"{error.message}\n")
         return web.json_response({"status": "success"})
 
     async def _goodbye(self, request: web.Request) -> web.StreamResponse:
@@ -207,8 +219,7 @@ class OfferDesk:
                 lambda obj: self._note(tag, obj),
                 server,
             )
-            line.call = call
-            call.start()
+            line.begin(call)
             await over
         except (TargetError, TimeoutError):
             pass

@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -32,9 +33,22 @@ RtpName = tuple[int, int]
 
 
 class Mailbox:
-    """Stamps of what arrived on the sockets of one session."""
+    """Stamps of what arrived on the sockets of one session.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    on_unread
+        Takes, whenever it grows, `n_unread`.
+
+    Attributes
+    ----------
+    n_unread
+        Bytes of DTLS since it was last set to 0 by whoever took a message.
+    """
+
+    def __init__(self, on_unread: Callable[[int], None] = lambda n_bytes: None) -> None:
+        self._on_unread = on_unread
+        self.n_unread = 0
         self._rtp: OrderedDict[RtpName, ArrivalStamp] = OrderedDict()
         self.latest: ArrivalStamp | None = None
         """Of the latest datagram of DTLS; what came in it is handed on before the next one is
@@ -51,6 +65,8 @@ class Mailbox:
         if name is None:
             if data and 20 <= data[0] < 64:  # RFC 7983
                 self.latest = stamp
+                self.n_unread += len(data)
+                self._on_unread(self.n_unread)
             return
         self._rtp[name] = stamp
         if len(self._rtp) > _MAX_KEPT:

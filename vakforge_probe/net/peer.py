@@ -98,6 +98,9 @@ class Peer:
         Takes each packet of audio: RTP as in RFC 3550, decrypted.
     on_text
         Takes each message of the data channel.
+    on_unread
+        Takes the bytes that have come for the data channel without completing a message; the
+        library bounds them only for who heeds its window.
 
     Attributes
     ----------
@@ -112,14 +115,16 @@ class Peer:
         decodes: bool = True,
         on_packet: OnPacket,
         on_text: OnText,
+        on_unread: Callable[[int], None] = lambda n_bytes: None,
     ) -> None:
         servers = [RTCIceServer(urls=list(stun_urls))] if stun_urls else []
         self.connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
-        self.mailbox = Mailbox()
+        self.mailbox = Mailbox(on_unread)
         self._on_packet, self._on_text = on_packet, on_text
         self._decodes = decodes
         self._loop = asyncio.get_running_loop()
         self._begun_ns = time.monotonic_ns()
+        self._closing: asyncio.Future[None] | None = None
         self._track = CodedTrack()
         self._channel: RTCDataChannel | None = None
         self.is_channel_open: asyncio.Future[None] = self._loop.create_future()
@@ -174,6 +179,8 @@ class Peer:
             if "a=fingerprint:" not in sdp:
                 raise ValueError("no key is announced")
             await self.connection.setRemoteDescription(RTCSessionDescription(sdp, kind))
+            if not any(line.kind == "audio" for line in self.connection.getTransceivers()):
+                raise ValueError("no audio is offered")
         except Exception as error:
             # It raises whatever its parsers stumble over.
             text = f"no session that can be joined ({type(error).__name__})"
@@ -188,14 +195,18 @@ class Peer:
 
         Raises
         ------
-        ValueError, TypeError, KeyError, AttributeError, IndexError
+        TargetProtocolError
             If they are none.
         """
-        for found in candidates:
-            candidate = candidate_from_sdp(str(found["candidate"]).removeprefix("candidate:"))
-            candidate.sdpMid = found.get("sdp_mid")
-            candidate.sdpMLineIndex = found.get("sdp_mline_index")
-            await self.connection.addIceCandidate(candidate)
+        try:
+            for found in candidates:
+                candidate = candidate_from_sdp(str(found["candidate"]).removeprefix("candidate:"))
+                candidate.sdpMid = found.get("sdp_mid")
+                candidate.sdpMLineIndex = found.get("sdp_mline_index")
+                await self.connection.addIceCandidate(candidate)
+        except Exception as error:
+            text = f"not a candidate ({type(error).__name__})"
+            raise TargetProtocolError(text, phase="signal") from None
 
     @property
     def is_channel_offered(self) -> bool:
@@ -296,6 +307,12 @@ class Peer:
 
     async def close(self) -> None:
         """End the session; harmless when repeated."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        # Whoever gives up waiting must not break it off.
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._track.stop()
         try:
             for ice in self._searching():
@@ -334,6 +351,7 @@ class Peer:
             opened()
 
     def _take_text(self, message: str | bytes) -> None:
+        self.mailbox.n_unread = 0
         stamp = self.mailbox.latest or self._unknown_stamp()
         text = message if isinstance(message, str) else message.decode("utf-8", "replace")
         # Out of the library's task, inside of which no other can be made to send.

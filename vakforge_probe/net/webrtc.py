@@ -13,6 +13,7 @@ from vakforge_probe.errors import (
     MissingDependency,
     TargetClosed,
     TargetError,
+    TargetLimitExceeded,
     TargetProtocolError,
     TargetRefused,
 )
@@ -84,12 +85,17 @@ class WebRtcShell:
         self._context = client_context(ca_file) if url.startswith("https:") else None
         self._limits = limits if limits is not None else Limits()
         self._now_ns = now_ns_of(asyncio.get_running_loop())
-        self._on_message, self._on_closed = on_message, on_closed
-        self._peer: Peer = Peer(stun_urls=stun_urls, on_packet=self._on_packet, on_text=on_message)
+        self._on_message, self._on_closed, self._on_fault = on_message, on_closed, on_fault
+        self._peer: Peer = Peer(
+            stun_urls=stun_urls,
+            on_packet=self._on_packet,
+            on_text=on_message,
+            on_unread=self._on_unread,
+        )
         self._agreed: Agreed | None = None
         self._delay = _Delay()
         self._listening: asyncio.Task[None] | None = None
-        self._is_open = self._is_over = False
+        self._is_over = False
         self._closing: asyncio.Future[None] | None = None
         self.phases: dict[str, tuple[int, int]] = {}
 
@@ -121,7 +127,6 @@ class WebRtcShell:
         if self._signalling.channel is not None:
             await within(limits.handshake_s, "channel", peer.until_open())
             self._passed("channel", begun)
-        self._is_open = True
         peer.on_over(self._on_over)
         self._listening = asyncio.ensure_future(peer.watch_delay(self._delay))
         return self.phases
@@ -144,6 +149,12 @@ class WebRtcShell:
     def _on_packet(self, packet: bytes, stamp: ArrivalStamp) -> None:
         self._delay.arrived(int.from_bytes(packet[4:8]), stamp.kernel or stamp.hi)
         self._on_message(packet, stamp)
+
+    def _on_unread(self, n_bytes: int) -> None:
+        if n_bytes > self._limits.max_message_bytes and not self._is_over:
+            self._is_over = True
+            text = "a message is too long"
+            self._on_fault(TargetLimitExceeded(text, phase="call", limit="max_message_bytes"))
 
     def _on_over(self, is_proper: bool) -> None:
         if not self._is_over:

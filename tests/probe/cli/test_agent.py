@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,42 @@ def test_plain_and_tls_are_served_at_once_with_one_truth_log(
     process.communicate(timeout=20)
     lines = map(json.loads, truth.read_text().splitlines())
     assert [line["connection"] for line in lines if line["type"] == "connected"] == ["1", "2"]
+
+
+@pytest.mark.wallclock
+def test_it_answers_webrtc_offers_on_a_port_of_their_own(
+    start_cli: Any, cli: Any, write_suite: Any, tmp_path: Path
+) -> None:
+    process = start_cli("agent", "--port", 0, "--webrtc-port", 0, "--quiet")
+    urls = json.loads(process.stdout.readline())
+    assert set(urls) == {"url", "webrtc_url"}
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1/realtime/calls", urls["webrtc_url"])
+    suite = write_suite({"id": "hello", "steps": [{"hang_up": None, "at": "0.2 s"}]})
+    options = ("--target", urls["webrtc_url"], "--protocol", "openai-webrtc", "--out", "out")
+    said = cli("run", suite, *options)
+    assert (said.code, said.err) == (4, "nothing was measured (exit code 4)\n")
+    (capture,) = (tmp_path / "out" / "calls").iterdir()
+    phases = [line["name"] for line in Capture.open(capture).journal if line["type"] == "phase"]
+    assert phases == ["gather", "signal", "ice", "dtls", "channel", "ready"]
+    process.send_signal(signal.SIGTERM)
+    assert (process.communicate(timeout=20)[0], process.returncode) == ("", 143)
+
+
+@pytest.mark.parametrize("command", ["agent", "run"])
+def test_without_aiortc_webrtc_is_exit_2_and_leaves_nothing(
+    cli: Any, short_suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    for name in ("agent.webrtc", "net.peer", "net.coded_track"):
+        monkeypatch.delitem(sys.modules, f"vakforge_probe.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "aiortc", None)
+    if command == "agent":
+        said = cli("agent", "--port", 0, "--webrtc-port", 0)
+    else:
+        target = ("--target", "http://127.0.0.1:1/", "--protocol", "whip")
+        said = cli("run", short_suite, *target, "--out", "out")
+    assert said.code == 2
+    assert "pip install 'vakforge-probe[webrtc]'" in said.err
+    assert not [path for path in tmp_path.glob("out/**/*") if path.is_file()]
 
 
 def test_a_child_agent_does_not_take_the_users_own_options(

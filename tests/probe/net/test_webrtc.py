@@ -19,9 +19,11 @@ from vakforge_probe.errors import (
     MissingDependency,
     TargetClosed,
     TargetError,
+    TargetLimitExceeded,
     exit_code,
 )
 from vakforge_probe.limits import Limits
+from vakforge_probe.net.arrival import ArrivalStamp
 from vakforge_probe.net.peer import Peer
 from vakforge_probe.net.webrtc import WebRtcShell
 from vakforge_probe.protocol.signalling import Signalling
@@ -113,18 +115,28 @@ class Client:
     def __init__(self, url: str, limits: Limits = LIMITS, signalling: Signalling = WHIP) -> None:
         self.messages: list[str | bytes] = []
         self.closed: list[int] = []
-        self.is_over = asyncio.Event()
+        self.faults: list[TargetError] = []
+        self.is_over, self.news = asyncio.Event(), asyncio.Event()
         self.phases = Phases()
         self.shell = WebRtcShell(
             url,
             signalling,
             headers={"Authorization": SECRET},
             limits=limits,
-            on_message=lambda data, stamp: self.messages.append(data),
+            on_message=self._on_message,
             on_closed=self._on_closed,
-            on_fault=lambda error: pytest.fail(str(error)),
+            on_fault=self.faults.append,
         )
         self.shell.phases = self.phases
+
+    def _on_message(self, data: str | bytes, stamp: ArrivalStamp) -> None:
+        self.messages.append(data)
+        self.news.set()
+
+    async def messages_are(self, n: int) -> None:
+        while len(self.messages) < n:
+            self.news.clear()
+            await self.news.wait()
 
     def _on_closed(self, code: int, reason: str) -> None:
         self.closed.append(code)
@@ -143,7 +155,7 @@ def failing(run_clean: Run, desk: Callable[[], Desk], **limits: float) -> Target
                     await client.shell.open()
             await client.shell.close()
             found.append(caught.value)
-            assert client.closed == []
+            assert (client.closed, client.faults) == ([], [])
             assert client.shell.self_facts()
             with pytest.raises(TargetClosed):
                 client.shell.send("word")
@@ -201,6 +213,29 @@ def test_a_server_that_ends_the_session_closes_the_call_once(run_clean: Run) -> 
                 client.shell.send("word")
             await client.shell.close()
             assert client.closed == [1000]
+
+    run_clean(main())
+
+
+def test_a_message_without_end_is_a_fault_once(run_clean: Run) -> None:
+    async def main() -> None:
+        async with serving(Desk()) as target:
+            client = Client(target.url, Limits(close_s=5.0, max_message_bytes=50_000))
+            await client.shell.open()
+            peer = target.peers[0]
+            sent = 0
+            for _ in range(20):  # what ends sets the count back
+                sent += peer.send_text("x" * 10_000)
+                await client.messages_are(sent)
+            assert client.faults == []
+            mailbox = client.shell._peer.mailbox
+            assert mailbox.latest is not None
+            for _ in range(100):
+                mailbox.arrived(b"\x17" + bytes(999), mailbox.latest)
+            (fault,) = client.faults
+            assert isinstance(fault, TargetLimitExceeded)
+            assert (fault.limit, fault.phase) == ("max_message_bytes", "call")
+            await client.shell.close()
 
     run_clean(main())
 
