@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,17 +43,15 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.net.alarm import Alarm, Handle
 from vakforge_probe.net.clock import is_virtual, now_ns_of
 from vakforge_probe.net.pacer import Pacer
-from vakforge_probe.net.shell import Sent, Shell
+from vakforge_probe.net.shell import Sent
 from vakforge_probe.net.stamps import ArrivalStamp
-from vakforge_probe.net.websocket import WebSocketShell
 from vakforge_probe.protocol.base import EndSession, SessionConfig, StartSession, Wire
-from vakforge_probe.protocol.livekit_room import RoomJoin
 from vakforge_probe.protocol.recognise import MAX_RECOGNISED_BYTES, looks_like
 from vakforge_probe.protocol.registry import make_client
-from vakforge_probe.protocol.twiml import SIGNATURE_HEADER, signature
 from vakforge_probe.recorder.mask import Mask
 from vakforge_probe.recorder.writer import CaptureWriter
 from vakforge_probe.scenario.compile import Compiled
+from vakforge_probe.shells import Listeners, make_shell
 from vakforge_probe.target import Target
 
 __all__ = ["Call", "CallOutcome", "CallPlan"]
@@ -139,7 +137,13 @@ class Call:
         self._n_received_bytes = 0
         self._cpu0, self._wall0 = time.process_time(), self._now()
         # Before the writer: what it refuses must leave nothing on the disk.
-        self._shell = self._new_shell()
+        self._shell = make_shell(
+            plan.target,
+            self._codec,
+            self._codec.dial_url(plan.target.url, _session_of(plan)),
+            plan.limits,
+            Listeners(self._on_message, self._on_closed, self._fail),
+        )
         self._writer = CaptureWriter(
             plan.folder,
             self._header(),
@@ -157,66 +161,6 @@ class Call:
             now_ns=self._now,
             call_at=self._call_at,
             max_ahead_s=plan.limits.max_ahead_s,
-        )
-
-    def _new_shell(self) -> Shell:
-        target, codec = self.plan.target, self._codec
-        url = codec.dial_url(target.url, _session_of(self.plan))
-        # These load libraries for which only those who need them should wait.
-        if isinstance(codec.signalling, RoomJoin):
-            from vakforge_probe.net.livekit import LiveKitShell
-
-            return LiveKitShell(
-                url,
-                codec.signalling,
-                headers=target.headers,
-                credentials=target.auth_token,
-                ca_file=target.ca,
-                limits=self.plan.limits,
-                on_message=self._on_message,
-                on_closed=self._on_closed,
-                on_fault=self._fail,
-            )
-        if codec.signalling is not None:
-            from vakforge_probe.net.webrtc import WebRtcShell
-
-            return WebRtcShell(
-                url,
-                codec.signalling,
-                headers={**codec.headers, **target.headers},
-                ca_file=target.ca,
-                stun_urls=target.stun,
-                limits=self.plan.limits,
-                on_message=self._on_message,
-                on_closed=self._on_closed,
-                on_fault=self._fail,
-            )
-        if codec.webhook is not None and url.startswith("http"):
-            from vakforge_probe.net.webhook import WebhookShell
-
-            return WebhookShell(
-                url,
-                codec.webhook,
-                headers=target.headers,
-                token=target.auth_token,
-                ca_file=target.ca,
-                limits=self.plan.limits,
-                make=self._websocket,
-            )
-        return self._websocket(url, target.headers)
-
-    def _websocket(self, url: str, headers: Mapping[str, str]) -> WebSocketShell:
-        token = self.plan.target.auth_token
-        signed = {} if token is None else {SIGNATURE_HEADER: signature(token, url, {})}
-        return WebSocketShell(
-            url,
-            headers={**self._codec.headers, **headers, **signed},
-            subprotocols=self._codec.subprotocols,
-            ca_file=self.plan.target.ca,
-            limits=self.plan.limits,
-            on_message=self._on_message,
-            on_closed=self._on_closed,
-            on_fault=self._fail,
         )
 
     def _header(self) -> dict[str, Any]:
