@@ -11,13 +11,15 @@ import os
 import re
 import ssl
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field, JsonValue, RootModel, ValidationInfo
 
-from vakforge_probe.errors import ConfigError
+from vakforge_probe.errors import ConfigError, MissingDependency
+from vakforge_probe.protocol.base import ClientCodec
 from vakforge_probe.protocol.livekit_room import RoomJoin
 from vakforge_probe.protocol.registry import make_client
 from vakforge_probe.protocol.signalling import Signalling
@@ -100,7 +102,7 @@ def _check_scheme(url: str, protocol: str) -> None:
         raise ValueError("must be a ws:// or wss:// URL")
 
 
-def _as_stun(servers: tuple[str, ...]) -> tuple[str, ...]:
+def _as_stun(servers: list[str]) -> list[str]:
     for server in servers:
         if not _STUN.fullmatch(server):
             raise ValueError(f"{server}: must be stun:HOST or stun:HOST:PORT")
@@ -157,7 +159,7 @@ class TargetEntry(Strict):
     headers: Annotated[dict[str, str], AfterValidator(_as_headers)] = Field(default_factory=dict)
     auth_token: Annotated[str, AfterValidator(_as_reference)] | None = None
     ca: str | None = None
-    stun: Annotated[tuple[str, ...], AfterValidator(_as_stun)] = ()
+    stun: Annotated[list[str], AfterValidator(_as_stun)] = Field(default_factory=list)
     hardware: dict[str, JsonValue] | None = None
 
 
@@ -250,6 +252,8 @@ def resolve_target(
     ConfigError
         If the alias is not known, the URL or a header cannot be used, or what is referred to is
         not there.
+    MissingDependency
+        If the protocol takes a library that is not installed.
     """
     entry, label = _entry(name, targets or {})
     secrets: set[str] = set()
@@ -270,6 +274,7 @@ def resolve_target(
         _check_certificates(ca)
     protocol = protocol or entry.protocol
     codec = make_client(protocol)
+    _check_installed(codec)
     try:
         _check_scheme(url, protocol)
     except ValueError as error:
@@ -285,9 +290,18 @@ def resolve_target(
         auth_token=token,
         secrets=tuple(sorted(secrets, key=len, reverse=True)),
         ca=ca,
-        stun=entry.stun,
+        stun=tuple(entry.stun),
         hardware=hardware or entry.hardware,
     )
+
+
+def _check_installed(codec: ClientCodec) -> None:
+    """Refuse, before anything is made, a protocol whose library is missing."""
+    if isinstance(codec.signalling, RoomJoin):
+        if find_spec("livekit") is None:
+            raise MissingDependency("LiveKit's SDK", "livekit")
+    elif codec.signalling is not None and find_spec("aiortc") is None:
+        raise MissingDependency("aiortc, which speaks WebRTC,", "webrtc")
 
 
 def parse_header(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from vakforge_probe.errors import ConfigError
+from vakforge_probe.errors import ConfigError, MissingDependency
 from vakforge_probe.target import (
     Target,
     is_targets_file,
@@ -348,3 +348,30 @@ def test_its_token_may_be_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="--auth-token: a secret is never written") as caught:
         resolve_target(url, protocol="twilio", auth_token=CANARY)
     assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "url", "extra"),
+    [
+        ("whip", "http://127.0.0.1/whip", "webrtc"),
+        ("livekit", "ws://127.0.0.1", "livekit"),
+    ],
+)
+def test_a_missing_library_is_told_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, protocol: str, url: str, extra: str
+) -> None:
+    monkeypatch.setattr("vakforge_probe.target.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match=rf"vakforge-probe\[{extra}\]"):
+        resolve_target(url, protocol=protocol)
+
+
+@pytest.mark.parametrize(
+    "server", ["stun.example", "turn:x", "stun:", "stun:x:1234567", "stun:a b"]
+)
+def test_what_is_no_stun_server_is_refused(tmp_path: Path, server: str) -> None:
+    path = tmp_path / "targets.yaml"
+    path.write_text(
+        f"schema: 1\ntargets: {{a: {{url: 'http://h/whip', protocol: whip, stun: ['{server}']}}}}\n"
+    )
+    with pytest.raises(ConfigError, match="must be stun:HOST"):
+        load_targets(path)
