@@ -31,7 +31,7 @@ from vakforge_probe.protocol.base import (
     Wire,
 )
 from vakforge_probe.protocol.livekit_room import RoomJoin
-from vakforge_probe.protocol.plain import PlainClient
+from vakforge_probe.protocol.plain_client import PlainClient
 from vakforge_probe.protocol.strict import LimitExceeded, StrictError, dump, parse_object
 from vakforge_probe.text import clean
 

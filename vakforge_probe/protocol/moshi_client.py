@@ -24,7 +24,7 @@ from vakforge_probe.limits import Limits
 from vakforge_probe.protocol import moshi_kinds as kinds
 from vakforge_probe.protocol.base import AudioFormat, SessionConfig, Wire
 from vakforge_probe.protocol.ogg_voice import OGG_OPUS, OggVoice
-from vakforge_probe.protocol.plain import PlainClient
+from vakforge_probe.protocol.plain_client import PlainClient
 from vakforge_probe.protocol.strict import LimitExceeded, StrictError
 from vakforge_probe.text import clean, nearest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vakforge_probe.protocol import moshi_kinds as kinds
 from vakforge_probe.protocol.base import Wire
-from vakforge_probe.protocol.plain import PlainServer, PlainWriter
+from vakforge_probe.protocol.plain_server import PlainServer, PlainWriter
 from vakforge_probe.protocol.server import AudioAppended, ClientEvent
 
 __all__ = ["MoshiServer"]

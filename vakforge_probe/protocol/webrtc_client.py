@@ -33,7 +33,7 @@ from vakforge_probe.protocol.base import (
 )
 from vakforge_probe.protocol.openai_client import OpenAIRealtimeClient
 from vakforge_probe.protocol.openai_fields import samples
-from vakforge_probe.protocol.plain import PlainClient
+from vakforge_probe.protocol.plain_client import PlainClient
 from vakforge_probe.protocol.rtp import CODEC, RATE_HZ, RtpReader
 from vakforge_probe.protocol.rtvi import RtviClient
 from vakforge_probe.protocol.signalling import Signalling

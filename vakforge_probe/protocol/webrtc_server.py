@@ -6,7 +6,7 @@ from vakforge_probe.protocol.base import Wire
 from vakforge_probe.protocol.openai_response import OpenAIResponseWriter
 from vakforge_probe.protocol.openai_server import OpenAIRealtimeServer
 from vakforge_probe.protocol.pipecat_server import RtviServer
-from vakforge_probe.protocol.plain import PlainServer, PlainWriter
+from vakforge_probe.protocol.plain_server import PlainServer, PlainWriter
 from vakforge_probe.protocol.rtp import CODEC, RATE_HZ
 from vakforge_probe.protocol.server import AudioAppended, ClientEvent
 from vakforge_probe.protocol.strict import StrictError, dump, parse_object
