@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ PLAYS: dict[str, tuple[str, Play, tuple[str | None, str | None]]] = {
                  ("timeout", "first_audio")),
     "no Opus": ("whip", sounding(b"\xff" * 50), (None, None)),
     "silence": ("fastrtc", saying(), ("timeout", "first_audio")),
+    "no message is small enough": ("smallwebrtc", saying(), ("protocol_error", "ready")),
     "it leaves": ("whip", leaving, ("closed", "call")),
     "it leaves before it is ready": ("openai-webrtc", leaving, ("closed", "ready")),
 }  # fmt: skip
@@ -112,12 +114,15 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CallOutcome]
     peers: list[Peer] = []
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        protocol, play, _ = PLAYS[request.query["play"]]
+        name = request.query["play"]
+        protocol, play, _ = PLAYS[name]
         peer = Peer(on_packet=lambda *_: None, on_text=lambda *_: None, decodes=False)
         peers.append(peer)
         is_json = request.content_type == "application/json"
         offer = (await request.json())["sdp"] if is_json else await request.text()
         answer = await peer.answer(offer)
+        if name == "no message is small enough":
+            answer = re.sub(r"a=max-message-size:\d+", "a=max-message-size:1", answer)
 
         async def begin() -> None:
             await peer.until_found()

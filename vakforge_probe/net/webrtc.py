@@ -168,10 +168,16 @@ class WebRtcShell:
         ------
         TargetClosed
             If the session does not stand.
+        TargetProtocolError
+            If it takes no messages of that size.
         """
         before = self._now_ns()
         if isinstance(data, str):
-            has_left = self._peer.send_text(data)
+            try:
+                has_left = self._peer.send_text(data)
+            except ValueError:
+                text = f"its data channel takes no message of {len(data)} characters"
+                raise TargetProtocolError(text, phase="call") from None
         else:
             has_left = self._peer.send_audio(data, packet_samples(data))
         if not has_left:

@@ -13,6 +13,7 @@ __all__ = ["Agreed", "HttpRequest", "Refusal", "Signalling"]
 
 _MAX_ANSWER = 1 << 20
 _MAX_SDP = 256 * 1024
+_MAX_PORT, _MAX_COMPONENT = 65_535, 2
 
 
 class Refusal(StrictError):
@@ -82,6 +83,7 @@ class Signalling:
         sdp = self._sdp(body)
         if not sdp.startswith("v=0") or len(sdp) > _MAX_SDP:
             raise StrictError("the answer is not SDP")
+        _check_numbers(sdp)
         return Agreed(sdp, self._goodbye(url, headers.get("Location")))
 
     def _sdp(self, body: bytes) -> str:
@@ -117,3 +119,22 @@ def _refuse(message: dict[str, Any]) -> None:
     for place in (message, message.get("meta")):
         if isinstance(place, dict) and isinstance(place.get("error"), str):
             raise Refusal(place["error"][:200])
+
+
+def _check_numbers(sdp: str) -> None:
+    """Refuse numbers that nobody can mean, over which a library stumbles once it uses them."""
+    for line in sdp.splitlines():
+        name, _, value = line.partition(":")
+        words = value.split()
+        if name == "a=candidate" and (len(words) < 6 or not _is_candidate(words[1], words[5])):
+            raise StrictError("an address in the answer is none")
+        if name == "a=sctp-port" and not _is_number(value.strip(), _MAX_PORT):
+            raise StrictError("the data channel's port in the answer is none")
+
+
+def _is_candidate(component: str, port: str) -> bool:
+    return _is_number(component, _MAX_COMPONENT) and _is_number(port, _MAX_PORT)
+
+
+def _is_number(text: str, most: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= most

@@ -110,3 +110,32 @@ def test_a_resource_of_another_origin_gets_no_goodbye_and_no_credentials(locatio
 def test_without_a_location_or_a_custom_of_it_nothing_is_said() -> None:
     assert read(PLAIN, SDP.encode()).goodbye is None
     assert read(JSON, {"sdp": SDP}, {"Location": "/s/1"}).goodbye is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a=candidate:1 1 udp 1 192.0.2.1 65536 typ host",
+        "a=candidate:1 1 udp 1 192.0.2.1 0 typ host",
+        "a=candidate:1 1 udp 1 192.0.2.1 -5 typ host",
+        "a=candidate:1 3 udp 1 192.0.2.1 9 typ host",
+        "a=candidate:1 0 udp 1 192.0.2.1 9 typ host",
+        "a=candidate:1 1 udp",
+        "a=sctp-port:70000",
+        "a=sctp-port:x",
+    ],
+)
+def test_numbers_that_nobody_can_mean_are_refused(line: str) -> None:
+    sdp = f"v=0\r\n{line}\r\n"
+    with pytest.raises(StrictError, match="in the answer is none"):
+        Signalling(channel=None, form="sdp").read("http://h/x", {}, sdp.encode())
+
+
+def test_candidates_as_servers_write_them_are_taken() -> None:
+    sdp = (
+        "v=0\r\na=candidate:842163049 1 udp 1677729535 192.0.2.7 3478 typ srflx raddr 0.0.0.0 "
+        "rport 0 generation 0\r\na=candidate:1 2 tcp 1 2001:db8::1 9 typ host tcptype active\r\n"
+        "a=sctp-port:5000\r\na=end-of-candidates\r\n"
+    )
+    read = Signalling(channel=None, form="sdp").read("http://h/x", {}, sdp.encode())
+    assert read.sdp == sdp
