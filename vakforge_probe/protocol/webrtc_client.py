@@ -134,7 +134,7 @@ class OpenAICallClient(RtpClient):
     def _message(self, text: str, at: Instant) -> list[Event]:
         events = self._words.events(text, at)
         self._learn()
-        return events
+        return [_unnamed(event) for event in events]
 
     def _learn(self) -> None:
         self.capabilities = replace(
@@ -143,6 +143,15 @@ class OpenAICallClient(RtpClient):
             response_end=False,
             continuous_stream=True,
         )
+
+
+def _unnamed(event: Event) -> Event:
+    """Return `event` without the response's name, by which no sound of the line could be found."""
+    # Only some kinds of events have the field.
+    if getattr(event, "response_id", None) is None:
+        return event
+    fields: dict[str, Any] = {"response_id": None}
+    return replace(event, **fields)
 
 
 class SmallWebRtcClient(RtpClient):

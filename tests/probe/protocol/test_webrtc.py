@@ -356,3 +356,16 @@ def test_openais_response_without_sound_tells_nothing_of_the_line() -> None:
     response = server.response()
     told = [*response.begin(), *response.tool_call("c", "f", "{}"), *response.end()]
     assert not any("output_audio_buffer" in str(message) for message in told)
+
+
+def test_words_of_a_call_name_no_response_since_its_sound_does_not() -> None:
+    """Else nothing would tell which sound a text belongs to, and there were no first token."""
+    codec = make_client("openai-webrtc")
+    server = RTC_DOORS[RTC_PATHS["openai-webrtc"]](Behaviour(), Knock({}, {}, "0"))
+    writer = server.response()
+    messages = [*server.created(), *writer.begin(), *writer.begin_message(), *writer.text("Hi"),
+                *writer.end()]  # fmt: skip
+    events = [event for m in messages for event in codec.receive(m, Instant.exact(1))]
+    named = [event for event in events if hasattr(event, "response_id")]
+    assert {type(event) for event in named} >= {ResponseStarted, TextDelta}
+    assert {getattr(event, "response_id", None) for event in named} == {None}
